@@ -1,0 +1,84 @@
+"""Problems, tasks and data sets: what is asked, how it is put to the model, and how an answer is graded."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cleaner_env.conversation import Conversation
+from cleaner_env.grading.verdict import Grade
+
+if TYPE_CHECKING:
+    from cleaner_env.sandbox.protocol import Sandbox
+
+__all__ = ["Dataset", "Problem", "Task"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem.
+
+    Attributes:
+        id: Unique within its data set.
+        prompt: What is asked, without instructions about tools or the form of the answer.
+        answer: The reference that the task's grader takes; never shown to the model or the sandbox.
+        metadata: Anything else, such as difficulty, options or tests.
+    """
+
+    id: str
+    prompt: str
+    answer: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A named sequence of problems.
+
+    Attributes:
+        name: The name or path that it was loaded by.
+        problems: The problems; any sequence, so that generated ones need not be held in memory.
+        fingerprint: SHA-256 of the content in hex, so that a score can say what it was measured on.
+    """
+
+    name: str
+    problems: Sequence[Problem]
+    fingerprint: str
+
+    @property
+    def label(self) -> str:
+        """Name and short fingerprint, as ``info["dataset"]`` shows it."""
+        return f"{self.name}@{self.fingerprint[:12]}"
+
+
+class Task(ABC):
+    """A kind of problem.
+
+    A subclass says how its data sets are loaded, how a problem becomes the first messages of a conversation, and how the
+    final turn is graded.
+    """
+
+    name: str
+
+    @abstractmethod
+    def load(self, dataset: str, split: str | None = None) -> Dataset:
+        """Loads problems by the name of a data set or the path of a local file.
+
+        Raises:
+            DataError: No such data set or split, or the file is malformed; the message names the line.
+        """
+
+    @abstractmethod
+    def messages(self, problem: Problem) -> Conversation:
+        """Returns the system and user messages that put the problem to the model (the environment adds how to call the tool)."""
+
+    @abstractmethod
+    def grade(self, problem: Problem, turn: str, sandbox: Sandbox) -> Grade:
+        """Grades a final turn. ``sandbox`` is there for tasks whose answers are programs."""
+
+    def prelude(self, problem: Problem) -> str:
+        """Returns code that every session runs before the first call; empty by default."""
+        del problem
+        return ""
