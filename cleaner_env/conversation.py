@@ -7,10 +7,19 @@ log-probabilities, so that an agent never has to tokenise again what it sampled 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
 
-__all__ = ["Completion", "Conversation", "Message", "copy_conversation", "splice"]
+__all__ = [
+    "Completion",
+    "Conversation",
+    "Message",
+    "copy_conversation",
+    "decode_conversation",
+    "encode_conversation",
+    "splice",
+]
 
 Message: TypeAlias = dict[str, str]
 Conversation: TypeAlias = tuple[Message, ...]
@@ -74,7 +83,7 @@ class Completion(str):
                 f"{len(self.logprobs)}, {len(self.offsets)} and {len(self.grafted)}"
             )
         bounds = (0, *self.offsets, len(text))
-        if any(left > right for left, right in zip(bounds, bounds[1:], strict=False)):
+        if any(left > right for left, right in pairwise(bounds)):
             raise ValueError(f"offsets must rise within the {len(text)} characters of the text, got {self.offsets}")
         return self
 
@@ -132,3 +141,37 @@ def splice(keep: str, keep_end: int, take: str, take_start: int) -> str:
 def _is_token_border(turn: Completion, position: int, first_token_after: int) -> bool:
     end_of_previous = (*turn.offsets, len(turn))[first_token_after]
     return end_of_previous == position
+
+
+def encode_conversation(conversation: Sequence[Message]) -> list[dict[str, object]]:
+    """Turns a conversation into plain JSON values; `decode_conversation` restores it, completions included."""
+    return [{"role": message["role"], "content": _encode_content(message["content"])} for message in conversation]
+
+
+def decode_conversation(value: Sequence[Mapping[str, Any]]) -> Conversation:
+    """Restores what `encode_conversation` made.
+
+    Raises:
+        ValueError: The value is no encoded conversation.
+    """
+    try:
+        return tuple({"role": message["role"], "content": _decode_content(message["content"])} for message in value)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not an encoded conversation: {error!r}") from error
+
+
+def _encode_content(content: str) -> str | dict[str, object]:
+    if not isinstance(content, Completion):
+        return content
+    return {
+        "text": str(content),
+        "token_ids": list(content.token_ids),
+        "logprobs": list(content.logprobs),
+        "offsets": list(content.offsets),
+        "grafted": list(content.grafted),
+        "finish_reason": content.finish_reason,
+    }
+
+
+def _decode_content(value: str | Mapping[str, Any]) -> str:
+    return value if isinstance(value, str) else Completion(**value)

@@ -50,6 +50,11 @@ class ParsedTurn:
         return self.text[: self.call_start]
 
     @property
+    def call_text(self) -> str:
+        """The code of the call; the raw text of it where it does not parse."""
+        return self.text[self.call_start :] if self.code is None else self.code
+
+    @property
     def has_call(self) -> bool:
         """Whether the turn tries to call the tool, well-formed or not."""
         return self.code is not None or self.malformed is not None
@@ -172,15 +177,15 @@ TOOL_FORMATS: Final[dict[str, ToolFormat]] = {
 
 
 def get_tool_format(name: str | ToolFormat) -> ToolFormat:
-    """Looks a format up by name; an instance of `ToolFormat` is returned as it is.
+    r"""Looks a format up by name; an instance of `ToolFormat` is returned as it is.
 
     Raises:
         ConfigError: No format has this name.
 
     Example:
-        >>> turn = get_tool_format("python").parse("Let me see.\\n```python\\nprint(2)\\n```")
+        >>> turn = get_tool_format("python").parse("Let me see.\n```python\nprint(2)\n```")
         >>> turn.reasoning, turn.code
-        ('Let me see.\\n', 'print(2)')
+        ('Let me see.\n', 'print(2)')
     """
     if isinstance(name, ToolFormat):
         return name

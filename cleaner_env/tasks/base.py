@@ -82,3 +82,11 @@ class Task(ABC):
         """Returns code that every session runs before the first call; empty by default."""
         del problem
         return ""
+
+    def check_tool_format(self, name: str) -> None:
+        """Refuses a tool format that this task's answers would be mistaken for; by default all are fine.
+
+        Raises:
+            ConfigError: The format cannot be used.
+        """
+        del name

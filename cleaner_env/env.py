@@ -1,0 +1,441 @@
+"""`ToolUseEnv`: a problem, a Python tool, and a conversation between them, as a Gymnasium environment.
+
+One step is one assistant turn. A turn with a tool call is executed and its output appended to the conversation; a turn
+without one is the final answer, which is graded and ends the episode.
+
+Keys of ``info``, always all of them (``None`` where there is nothing to say):
+
+=====================  ==================================================================================
+problem_id, dataset    what is being asked; the data set with a short content hash
+sandbox                the backend that runs the code
+turn                   assistant turns in the conversation
+parsed_action          ``"call"``, ``"malformed"`` (a call that does not parse) or ``"answer"``
+tool_called            whether code was executed in this step
+tool_status            the `Status` of the execution, or ``"malformed"``
+error_type             the exception's class, or the status where there is no exception
+verdict                the `Verdict`, once the episode is over
+extracted_answer       the answer that was graded
+stop_condition         ``"answered"``, ``"max_turns"``, ``"time_limit"`` or ``"infrastructure_error"``
+=====================  ==================================================================================
+
+At the end of an episode also these totals. They count what was really executed, so purification does not change them:
+
+=====================  ==================================================================================
+num_turns              assistant turns in the final conversation
+tool_calls             calls made, malformed ones included
+tool_errors            calls that failed
+first_attempt_total    calls that did not follow a failed call
+first_attempt_success  those of them that ran
+recovered_errors       failed calls whose next call ran
+tool_failure_reasons   how often each ``error_type`` occurred
+=====================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import gymnasium as gym
+from gymnasium.error import ResetNeeded
+
+from cleaner_env.conversation import Conversation, Message, copy_conversation
+from cleaner_env.errors import ConfigError, InvalidActionError, SandboxError
+from cleaner_env.grading import Grade
+from cleaner_env.observation import describe_execution
+from cleaner_env.sandbox import Execution, Limits, Sandbox, Session, shared_sandbox
+from cleaner_env.spaces import ConversationSpace, UtteranceSpace
+from cleaner_env.tasks import Problem, Task, get_task
+from cleaner_env.tool_calls import ParsedTurn, ToolFormat, get_tool_format
+
+__all__ = ["MALFORMED", "ToolUseEnv", "Transition"]
+
+MALFORMED = "malformed"
+"""The ``tool_status`` of a call that does not parse."""
+
+StopCondition: TypeAlias = Literal["answered", "max_turns", "time_limit", "infrastructure_error"]
+Transition: TypeAlias = tuple[Conversation, float, bool, bool, dict[str, Any]]
+"""What ``step`` returns: observation, reward, terminated, truncated, info."""
+
+
+@dataclass
+class _Totals:
+    """What happened in an episode, whatever its history was rewritten to."""
+
+    tool_calls: int = 0
+    tool_errors: int = 0
+    first_attempt_total: int = 0
+    first_attempt_success: int = 0
+    recovered_errors: int = 0
+    tool_failure_reasons: Counter[str] = field(default_factory=Counter)
+    last_call_failed: bool = False
+
+    def record(self, error_type: str | None) -> None:
+        self.tool_calls += 1
+        if self.last_call_failed:
+            self.recovered_errors += error_type is None
+        else:
+            self.first_attempt_total += 1
+            self.first_attempt_success += error_type is None
+        self.last_call_failed = error_type is not None
+        if error_type is not None:
+            self.tool_errors += 1
+            self.tool_failure_reasons[error_type] += 1
+
+    def as_info(self) -> dict[str, Any]:
+        return {
+            "tool_calls": self.tool_calls,
+            "tool_errors": self.tool_errors,
+            "first_attempt_total": self.first_attempt_total,
+            "first_attempt_success": self.first_attempt_success,
+            "recovered_errors": self.recovered_errors,
+            "tool_failure_reasons": dict(self.tool_failure_reasons),
+        }
+
+
+@dataclass(frozen=True)
+class _LastStep:
+    """What the latest step did, for ``info``."""
+
+    parsed_action: Literal["call", "malformed", "answer"] | None = None
+    tool_status: str | None = None
+    error_type: str | None = None
+
+
+class ToolUseEnv(gym.Env[Conversation, str]):
+    """A tool-use task as an environment.
+
+    Observations are whole conversations (`ConversationSpace`), actions are assistant turns (`UtteranceSpace`).
+
+    Args:
+        task: A `Task`, or the name of one: ``"aime"``, ``"gpqa"``, ``"livecodebench"``, ``"arithmetic"``.
+        dataset: The name of a data set, or the path of a problem file.
+        split: A split of the data set; ``None`` for its default.
+        sandbox: ``"auto"``, the name of a backend, or a `Sandbox` that the caller keeps open. Environments that name the
+            same backend with the same options share one.
+        sandbox_options: Options for `make_sandbox`.
+        tool_format: ``"hermes"``, ``"python"`` or a `ToolFormat`.
+        max_turns: Assistant turns in an episode, the answer included.
+        time_limit_s: Seconds on the clock for an episode; ``None`` for no limit.
+        reward: The rewards of a wrong and a right outcome. Steps before the end give 0.
+        limits: What one call may use.
+        error_detail: ``"traceback"`` shows the model whole tracebacks, ``"message"`` their last line.
+        max_output_chars: Characters of tool output that the model is shown; the middle of longer output is cut.
+        render_mode: ``None``, ``"ansi"`` or ``"human"``.
+
+    Raises:
+        ConfigError: An argument is out of range or names nothing.
+        DataError: The data set cannot be loaded.
+
+    Example:
+        >>> import cleaner_env, gymnasium as gym
+        >>> env = gym.make("CleanerArithmetic-v0")
+        >>> conversation, info = env.reset(seed=7)
+        >>> conversation, reward, terminated, truncated, info = env.step("```python\\nprint(6 * 7)\\n```")
+        >>> conversation[-1], info["tool_status"], terminated
+        ({'role': 'tool', 'content': '42'}, 'ok', False)
+        >>> env.close()
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - Gymnasium declares it as an instance attribute
+        "render_modes": ["ansi", "human"],
+        "render_fps": 4,
+    }
+
+    def __init__(
+        self,
+        task: str | Task,
+        dataset: str = "builtin",
+        split: str | None = None,
+        sandbox: str | Sandbox = "auto",
+        sandbox_options: Mapping[str, Any] | None = None,
+        tool_format: str | ToolFormat = "hermes",
+        max_turns: int = 16,
+        time_limit_s: float | None = None,
+        reward: Sequence[float] = (0.0, 1.0),
+        limits: Limits | None = None,
+        error_detail: Literal["traceback", "message"] = "traceback",
+        max_output_chars: int = 4096,
+        render_mode: str | None = None,
+    ) -> None:
+        _check_arguments(max_turns, time_limit_s, reward, error_detail, max_output_chars, render_mode, self.metadata)
+        self.task = get_task(task) if isinstance(task, str) else task
+        self.tool_format = get_tool_format(tool_format)
+        self.task.check_tool_format(self.tool_format.name)
+        self.dataset = self.task.load(dataset, split)
+        self.max_turns = max_turns
+        self.time_limit_s = time_limit_s
+        self.render_mode = render_mode
+        self.observation_space = ConversationSpace()
+        self.action_space = UtteranceSpace()
+        self.sandbox = shared_sandbox(sandbox, **(sandbox_options or {})) if isinstance(sandbox, str) else sandbox
+        self._rewards = (float(reward[0]), float(reward[1]))
+        self._limits = limits or Limits()
+        self._error_detail = error_detail
+        self._max_output_chars = max_output_chars
+        self._problem: Problem | None = None
+        self._session: Session | None = None
+        self._begin(())
+
+    def _begin(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._turn = 0
+        self._totals = _Totals()
+        self._last = _LastStep()
+        self._grade: Grade | None = None
+        self._infrastructure_error = False
+        self._held = False
+        self._timed_out = False
+        self._deadline = float("inf") if self.time_limit_s is None else time.monotonic() + self.time_limit_s
+        self._rendered = 0
+
+    @property
+    def problem(self) -> Problem:
+        """The problem of the current episode.
+
+        Raises:
+            ResetNeeded: There is none yet.
+        """
+        if self._problem is None:
+            raise ResetNeeded("call env.reset() before asking for its problem")
+        return self._problem
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation so far, as the agent sees it."""
+        return copy_conversation(self._conversation)
+
+    @property
+    def turn(self) -> int:
+        """Assistant turns in the conversation."""
+        return self._turn
+
+    @property
+    def stop_condition(self) -> StopCondition | None:
+        """Why the episode is over, ``None`` while it runs."""
+        if self._infrastructure_error:
+            return "infrastructure_error"
+        if self._grade is not None:
+            return "answered"
+        if self._held:
+            return None
+        if self._turn >= self.max_turns:
+            return "max_turns"
+        return "time_limit" if self._timed_out else None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Conversation, dict[str, Any]]:
+        """Begins an episode on a problem drawn from the seeded generator, or on a chosen one.
+
+        Args:
+            seed: Seeds the generator that problems are drawn from.
+            options: ``{"index": i}`` or ``{"problem_id": id}`` chooses a problem. Other keys are left to wrappers.
+
+        Returns:
+            The system and user messages, and ``info``.
+
+        Raises:
+            ConfigError: No problem has this index or id.
+        """
+        super().reset(seed=seed)
+        self._close_session()
+        self._problem = self._choose_problem(options or {})
+        self._begin(self._first_messages())
+        if self.render_mode == "human":
+            self.render()
+        return self.conversation, self._info()
+
+    def _choose_problem(self, options: Mapping[str, Any]) -> Problem:
+        problems = self.dataset.problems
+        if "problem_id" in options:
+            wanted = options["problem_id"]
+            found = next((problem for problem in problems if problem.id == wanted), None)
+            if found is None:
+                raise ConfigError(f"no problem has the id {wanted!r} in {self.dataset.name} ({len(problems)} problems)")
+            return found
+        if "index" in options:
+            index = options["index"]
+            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(problems):
+                raise ConfigError(f"options['index'] must be an int from 0 to {len(problems) - 1}, got {index!r}")
+            return problems[index]
+        return problems[int(self.np_random.integers(len(problems)))]
+
+    def _first_messages(self) -> Conversation:
+        messages = copy_conversation(self.task.messages(self.problem))
+        if messages[0]["role"] != "system":
+            return ({"role": "system", "content": self.tool_format.instructions}, *messages)
+        system = f"{messages[0]['content']}\n\n{self.tool_format.instructions}".strip()
+        return ({"role": "system", "content": system}, *messages[1:])
+
+    def step(self, action: str) -> Transition:
+        """Takes one assistant turn.
+
+        Args:
+            action: The turn. A `Completion` is kept as it is in the conversation.
+
+        Returns:
+            The 5-tuple of Gymnasium. ``terminated``: an answer was given and graded. ``truncated``: the budget of turns or
+            seconds is spent, or the infrastructure failed.
+
+        Raises:
+            InvalidActionError: The action is not a ``str``.
+            ResetNeeded: The episode is over or has not begun.
+        """
+        if not isinstance(action, str):
+            raise InvalidActionError(
+                f"an action is a str, the assistant's next turn; got {type(action).__name__} {action!r:.80}"
+            )
+        if self._problem is None or self.stop_condition is not None:
+            raise ResetNeeded("the episode is over or has not begun; call env.reset()")
+        parsed = self.tool_format.parse(action)
+        self._append({"role": "assistant", "content": action})
+        self._turn += 1
+        if parsed.has_call:
+            self._call_tool(parsed)
+        else:
+            self._answer(action)
+        self._timed_out = time.monotonic() >= self._deadline
+        if self.render_mode == "human":
+            self.render()
+        return self._transition()
+
+    def rewrite(self, conversation: Sequence[Message], turn: int, hold: bool = False) -> Transition:
+        """Replaces the history of the running episode, as purification does.
+
+        The interpreter is left as it is, so what the new history shows must be what really ran there.
+
+        Args:
+            conversation: The new history.
+            turn: The number of assistant turns that it counts for.
+            hold: Suspends the budgets of turns and seconds until the next `rewrite`, for a lookahead that is not an
+                accepted turn.
+
+        Returns:
+            What `step` would return had the new history come about by stepping.
+        """
+        self._conversation = copy_conversation(conversation)
+        self._turn = turn
+        self._held = hold
+        self._rendered = min(self._rendered, len(self._conversation))
+        return self._transition()
+
+    def _append(self, message: Message) -> None:
+        self._conversation = (*self._conversation, message)
+
+    def _call_tool(self, parsed: ParsedTurn) -> None:
+        if parsed.code is None:
+            self._last = _LastStep("malformed", MALFORMED, "MalformedCall")
+            output = f"Error: {parsed.malformed}"
+        else:
+            execution = self._execute(parsed.code)
+            error_type = None if execution.ok else execution.exception.name if execution.exception else execution.status
+            self._last = _LastStep("call", execution.status, error_type)
+            if execution.status == "infrastructure_error":
+                self._infrastructure_error = True
+                return
+            output = describe_execution(execution, self._limits, self._error_detail, self._max_output_chars)
+        self._totals.record(self._last.error_type)
+        self._append({"role": "tool", "content": output})
+
+    def _execute(self, code: str) -> Execution:
+        try:
+            if self._session is None:
+                self._session = self.sandbox.open()
+                prelude = self.task.prelude(self.problem)
+                if prelude:
+                    execution = self._session.run(prelude, limits=self._limits)
+                    if not execution.ok:
+                        return Execution("infrastructure_error", stderr=f"the task's prelude failed: {execution.stderr}")
+            return self._session.run(code, limits=self._limits)
+        except SandboxError as error:
+            return Execution("infrastructure_error", stderr=str(error))
+
+    def _answer(self, action: str) -> None:
+        self._last = _LastStep("answer")
+        grade = self.task.grade(self.problem, action, self.sandbox)
+        self._grade = grade
+        self._infrastructure_error = grade.verdict == "infrastructure_error"
+
+    def _transition(self) -> Transition:
+        stop = self.stop_condition
+        over = stop is not None
+        reward = self._rewards[self._grade is not None and self._grade.correct] if over else 0.0
+        if stop == "infrastructure_error":
+            reward = 0.0
+        if over:
+            self._close_session()
+        return self.conversation, reward, stop == "answered", over and stop != "answered", self._info()
+
+    def _info(self) -> dict[str, Any]:
+        stop = self.stop_condition
+        grade = self._grade
+        verdict = None
+        if stop is not None:
+            verdict = "infrastructure_error" if self._infrastructure_error else grade.verdict if grade else "no_answer"
+        info: dict[str, Any] = {
+            "problem_id": self.problem.id,
+            "dataset": self.dataset.label,
+            "sandbox": self.sandbox.name,
+            "turn": self._turn,
+            "parsed_action": self._last.parsed_action,
+            "tool_called": self._last.parsed_action == "call",
+            "tool_status": self._last.tool_status,
+            "error_type": self._last.error_type,
+            "verdict": verdict,
+            "extracted_answer": grade.extracted if grade else None,
+            "stop_condition": stop,
+        }
+        if stop is not None:
+            info |= {"num_turns": self._turn, **self._totals.as_info()}
+        return info
+
+    def render(self) -> str | None:
+        """Returns the conversation as text (``"ansi"``) or prints what is new of it (``"human"``)."""
+        if self.render_mode == "human":
+            new, self._rendered = self._conversation[self._rendered :], len(self._conversation)
+            print("".join(_render_message(message) for message in new), end="", flush=True)
+            return None
+        if self.render_mode == "ansi":
+            return "".join(_render_message(message) for message in self._conversation)
+        gym.logger.warn('render() needs a render mode: gym.make(..., render_mode="ansi")')
+        return None
+
+    def close(self) -> None:
+        """Ends the interpreter of the episode. The sandbox itself is closed when its last user is gone."""
+        self._close_session()
+
+    def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+def _render_message(message: Message) -> str:
+    return f"[{message['role']}]\n{message['content']}\n\n"
+
+
+def _check_arguments(
+    max_turns: int,
+    time_limit_s: float | None,
+    reward: Sequence[float],
+    error_detail: str,
+    max_output_chars: int,
+    render_mode: str | None,
+    metadata: Mapping[str, Any],
+) -> None:
+    if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
+        raise ConfigError(f"max_turns must be a positive int, got {max_turns!r}")
+    if time_limit_s is not None and not time_limit_s > 0:
+        raise ConfigError(f"time_limit_s must be positive or None, got {time_limit_s!r}")
+    if len(reward) != 2:
+        raise ConfigError(f"reward must be the pair (wrong, right), got {reward!r}")
+    if error_detail not in ("traceback", "message"):
+        raise ConfigError(f"error_detail must be 'traceback' or 'message', got {error_detail!r}")
+    if max_output_chars < 100:
+        raise ConfigError(f"max_output_chars must be at least 100, got {max_output_chars!r}")
+    if render_mode not in (None, *metadata["render_modes"]):
+        raise ConfigError(f"render_mode must be None or one of {metadata['render_modes']}, got {render_mode!r}")

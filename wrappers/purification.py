@@ -1,0 +1,119 @@
+"""The rule of SAAR as a pure function on conversations (arXiv 2601.15141, section "Similarity-Aware Adaptive Rollback").
+
+A turn that failed and the turn that corrected it become one turn. Where the two pieces of code are similar the failed
+turn's reasoning stays and only the code is swapped (a *shallow* replacement); where they differ the whole turn is swapped
+(a *deep* one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal, TypeAlias
+
+from cleaner_env.conversation import Completion, Conversation, Message, copy_conversation, splice
+from cleaner_env.tool_calls import ToolFormat, get_tool_format
+
+__all__ = ["Purification", "Similarity", "Turn", "code_similarity", "purify"]
+
+Similarity: TypeAlias = Callable[[str, str], float]
+"""A function of two pieces of code: 1 for equal ones, 0 for ones with nothing in common."""
+
+
+def code_similarity(first: str, second: str) -> float:
+    """Compares two pieces of code: the ratio ``2 * matches / total characters`` of `difflib.SequenceMatcher`.
+
+    Junk detection is off: with it a consistent renaming of variables in 500 characters of code scores 0.4, without 0.9.
+
+    Example:
+        >>> code_similarity("print(x)", "print(y)"), code_similarity("", "")
+        (0.875, 1.0)
+    """
+    return SequenceMatcher(None, first, second, autojunk=False).ratio()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An assistant turn that calls the tool, and what the tool answered.
+
+    Attributes:
+        action: The assistant's text, a `Completion` where it was sampled.
+        observation: The content of the tool message.
+    """
+
+    action: str
+    observation: str
+
+    @property
+    def messages(self) -> Conversation:
+        """The turn as two messages."""
+        return {"role": "assistant", "content": self.action}, {"role": "tool", "content": self.observation}
+
+
+@dataclass(frozen=True)
+class Purification:
+    """What `purify` made.
+
+    Attributes:
+        conversation: The history, followed by the purified turn.
+        turn: The purified turn.
+        decision: ``"shallow"`` or ``"deep"``.
+        similarity: Of the failed and the corrected code.
+    """
+
+    conversation: Conversation
+    turn: Turn
+    decision: Literal["shallow", "deep"]
+    similarity: float
+
+
+def purify(
+    history: Sequence[Message],
+    failed: Turn,
+    correction: Turn,
+    threshold: float = 0.5,
+    *,
+    tool_format: str | ToolFormat = "hermes",
+    similarity: Similarity = code_similarity,
+) -> Purification:
+    """Replaces a failed turn by its correction, as though the error had never happened.
+
+    Args:
+        history: The conversation before the failed turn; it comes back unchanged.
+        failed: The turn whose call failed.
+        correction: A later turn that calls the tool. Its observation must be what its code gives after ``history``.
+        threshold: Similarity in [0, 1] from which on the failed turn's reasoning is kept.
+        tool_format: How calls are written.
+        similarity: How pieces of code are compared. A call that does not parse is compared by its text.
+
+    Returns:
+        The purified turn and conversation. Tokens follow their text, as `splice` describes.
+
+    Raises:
+        ValueError: One of the turns has no call.
+
+    Example:
+        >>> history = ({"role": "user", "content": "What is 6 * 7?"},)
+        >>> failed = Turn("Multiply.\\n```python\\nprnt(6 * 7)\\n```", "NameError: name 'prnt' is not defined")
+        >>> correction = Turn("A typo.\\n```python\\nprint(6 * 7)\\n```", "42")
+        >>> purified = purify(history, failed, correction, tool_format="python")
+        >>> purified.decision, purified.conversation[1]["content"], purified.conversation[2]["content"]
+        ('shallow', 'Multiply.\\n```python\\nprint(6 * 7)\\n```', '42')
+    """
+    parser = get_tool_format(tool_format)
+    old, new = parser.parse(failed.action), parser.parse(correction.action)
+    if not old.has_call or not new.has_call:
+        raise ValueError("purify needs a failed turn and a correction that both call the tool")
+    score = similarity(old.call_text, new.call_text)
+    if score >= threshold:
+        action = splice(failed.action, old.call_start, correction.action, new.call_start)
+    else:
+        action = correction.action.as_graft() if isinstance(correction.action, Completion) else correction.action
+    turn = Turn(action, correction.observation)
+    return Purification(
+        conversation=(*copy_conversation(history), *turn.messages),
+        turn=turn,
+        decision="shallow" if score >= threshold else "deep",
+        similarity=score,
+    )
