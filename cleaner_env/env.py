@@ -15,7 +15,8 @@ tool_status            the `Status` of the execution, or ``"malformed"``
 error_type             the exception's class, or the status where there is no exception
 verdict                the `Verdict`, once the episode is over
 extracted_answer       the answer that was graded
-stop_condition         ``"answered"``, ``"max_turns"``, ``"time_limit"`` or ``"infrastructure_error"``
+stop_condition         ``"answered"``, ``"max_turns"``, ``"time_limit"``, ``"context_length"`` (the agent
+                       ran out of context and called `ToolUseEnv.truncate`) or ``"infrastructure_error"``
 =====================  ==================================================================================
 
 At the end of an episode also these totals. They count what was really executed, so purification does not change them:
@@ -56,7 +57,7 @@ __all__ = ["MALFORMED", "ToolUseEnv", "Transition"]
 MALFORMED = "malformed"
 """The ``tool_status`` of a call that does not parse."""
 
-StopCondition: TypeAlias = Literal["answered", "max_turns", "time_limit", "infrastructure_error"]
+StopCondition: TypeAlias = Literal["answered", "max_turns", "time_limit", "context_length", "infrastructure_error"]
 Transition: TypeAlias = tuple[Conversation, float, bool, bool, dict[str, Any]]
 """What ``step`` returns: observation, reward, terminated, truncated, info."""
 
@@ -189,6 +190,7 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         self._infrastructure_error = False
         self._held = False
         self._timed_out = False
+        self._out_of_context = False
         self._deadline = float("inf") if self.time_limit_s is None else time.monotonic() + self.time_limit_s
         self._rendered = 0
 
@@ -220,6 +222,8 @@ class ToolUseEnv(gym.Env[Conversation, str]):
             return "infrastructure_error"
         if self._grade is not None:
             return "answered"
+        if self._out_of_context:
+            return "context_length"
         if self._held:
             return None
         if self._turn >= self.max_turns:
@@ -321,6 +325,17 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         self._turn = turn
         self._held = hold
         self._rendered = min(self._rendered, len(self._conversation))
+        return self._transition()
+
+    def truncate(self) -> Transition:
+        """Ends the episode because the agent's context is full, and returns the last transition.
+
+        Raises:
+            ResetNeeded: The episode is over or has not begun.
+        """
+        if self._problem is None or self.stop_condition is not None:
+            raise ResetNeeded("the episode is over or has not begun; call env.reset()")
+        self._out_of_context = True
         return self._transition()
 
     def _append(self, message: Message) -> None:
