@@ -1,0 +1,284 @@
+"""Where a training run keeps what it produces.
+
+::
+
+    runs/20261129-140052/
+      config.toml         every option, resolved
+      metrics.jsonl       one object a step: {"step": 20, "train/reward": 0.31, ...}
+      episodes.jsonl      one object an episode
+      tensorboard/        the metrics as TensorBoard events
+      curves.png          the learning curves
+      checkpoints/
+        step-000020/      an ordinary model directory, and trainer_state.pt
+
+A line of ``episodes.jsonl`` has these keys:
+
+===================  ====================================================================================
+schema               1; rises when a key changes its meaning
+step, phase          the training step, and ``"train"`` or ``"eval"``
+index, group         the problem's index in the data set; the group whose rewards are compared
+stream               the seeds of everything random in the episode
+purified             whether failed calls were purified
+reward               the outcome reward
+sampled_tokens       tokens the model wrote, hidden attempts included
+info                 the environment's last ``info`` (`cleaner_env.env`), with the totals of the episode
+conversation         the history that was graded and trained on
+raw_conversation     everything that was said, in order
+===================  ====================================================================================
+
+NaN and infinities, which JSON lacks, are written as ``null``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from cleaner_env.agents.plots import plot_curves
+from cleaner_env.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from cleaner_env.agents.rollout import Episode
+
+__all__ = ["EPISODE_SCHEMA", "RunFolder", "load_trainer_state"]
+
+EPISODE_SCHEMA: Final = 1
+_TRAINER_STATE: Final = "trainer_state.pt"
+_CHECKPOINT: Final = re.compile(r"step-(\d{6,})")
+
+
+class RunFolder:
+    """One run's folder. Use `create` for a new run and `reopen` for one that goes on.
+
+    Files are written so that a killed run leaves whole lines and whole checkpoints.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._tensorboard: SummaryWriter | None = None
+
+    @classmethod
+    def create(cls, root: str | Path, config_toml: str, name: str | None = None) -> RunFolder:
+        """Makes a new folder.
+
+        Args:
+            root: Where runs are kept; made if need be.
+            config_toml: The resolved configuration.
+            name: The folder's name; the time of day by default.
+
+        Raises:
+            ConfigError: The name is no plain name, or a folder of this name exists and is not empty.
+        """
+        path = _named_folder(Path(root), name) if name is not None else _dated_folder(Path(root))
+        _write_atomically(path / "config.toml", config_toml.encode("utf-8"))
+        return cls(path)
+
+    @classmethod
+    def reopen(cls, path: str | Path) -> RunFolder:
+        """Opens the folder of a run that goes on from its latest checkpoint.
+
+        What was logged after that checkpoint is dropped, since those steps are taken again.
+
+        Raises:
+            ConfigError: The folder is none, or has no checkpoint.
+        """
+        run = cls(Path(path))
+        if not (run.path / "config.toml").is_file():
+            raise ConfigError(f"{path} is no run folder, it has no config.toml")
+        checkpoint = run.latest_checkpoint()
+        if checkpoint is None:
+            raise ConfigError(f"the run in {path} has no checkpoint to go on from; start a new run")
+        for leftover in run._checkpoints.glob(".*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        for name in ("metrics.jsonl", "episodes.jsonl"):
+            run._keep_until(run.path / name, _step_of(checkpoint))
+        return run
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Appends one step's metrics to ``metrics.jsonl`` and the TensorBoard events."""
+        with (self.path / "metrics.jsonl").open("ab") as file:
+            file.write(_json_line({"step": step, **metrics}))
+        if self._tensorboard is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            # Events of an interrupted run that lie after this step are hidden.
+            self._tensorboard = SummaryWriter(str(self.path / "tensorboard"), purge_step=step)
+        for name, value in metrics.items():
+            self._tensorboard.add_scalar(name, value, step)
+        self._tensorboard.flush()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Returns what was logged, one dict a step."""
+        return list(_read_lines(self.path / "metrics.jsonl"))
+
+    def write_episodes(self, step: int, episodes: Iterable[Episode], phase: str = "train") -> None:
+        """Appends episodes to ``episodes.jsonl``."""
+        head = {"schema": EPISODE_SCHEMA, "step": step, "phase": phase}
+        with (self.path / "episodes.jsonl").open("ab") as file:
+            file.write(b"".join(_json_line({**head, **episode.as_record()}) for episode in episodes))
+
+    def save_checkpoint(
+        self,
+        step: int,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        trainer_state: Mapping[str, Any],
+        keep: int | None = None,
+    ) -> Path:
+        """Writes ``checkpoints/step-<step>``, which appears when it is complete, or not at all.
+
+        Args:
+            step: Steps taken so far.
+            model: Saved with ``save_pretrained``.
+            tokenizer: Likewise.
+            trainer_state: Whatever else is needed to go on: tensors, numbers, strings, and containers of them.
+            keep: How many of the latest checkpoints to keep; ``None`` for all.
+
+        Returns:
+            The checkpoint's directory.
+        """
+        import torch
+
+        target = self._checkpoints / f"step-{step:06d}"
+        self._checkpoints.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=self._checkpoints) as scratch:
+            built = Path(scratch) / "new"
+            model.save_pretrained(built)
+            tokenizer.save_pretrained(built)
+            torch.save(dict(trainer_state), built / _TRAINER_STATE)
+            if target.exists():
+                target.replace(Path(scratch) / "old")
+            built.replace(target)
+        if keep is not None:
+            for old in self.checkpoints()[: -max(keep, 1)]:
+                shutil.rmtree(old)
+        return target
+
+    def checkpoints(self) -> list[Path]:
+        """Returns the checkpoints' directories, oldest first."""
+        found = [path for path in self._checkpoints.glob("step-*") if _CHECKPOINT.fullmatch(path.name)]
+        return sorted(found, key=_step_of)
+
+    def latest_checkpoint(self) -> Path | None:
+        """Returns the directory of the latest checkpoint, ``None`` where there is none."""
+        found = self.checkpoints()
+        return found[-1] if found else None
+
+    def draw_curves(self) -> Path:
+        """Draws ``curves.png`` anew from what was logged."""
+        target = self.path / "curves.png"
+        scratch = self.path / ".curves.png"
+        plot_curves(self.metrics(), scratch, title=self.path.name)
+        scratch.replace(target)
+        return target
+
+    def close(self) -> None:
+        """Closes the TensorBoard events. May be called twice."""
+        writer, self._tensorboard = self._tensorboard, None
+        if writer is not None:
+            writer.close()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @staticmethod
+    def _keep_until(file: Path, step: int) -> None:
+        kept = [line for line in _read_lines(file) if line["step"] <= step]
+        if file.exists():
+            _write_atomically(file, b"".join(map(_json_line, kept)))
+
+
+def load_trainer_state(checkpoint: str | Path) -> dict[str, Any]:
+    """Reads what `RunFolder.save_checkpoint` was given as ``trainer_state``. No code in the file is run.
+
+    Raises:
+        ConfigError: The directory is no checkpoint of a run.
+    """
+    import torch
+
+    file = Path(checkpoint) / _TRAINER_STATE
+    if not file.is_file():
+        raise ConfigError(f"{checkpoint} is no checkpoint of a run, it has no {_TRAINER_STATE}")
+    state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    return state
+
+
+def _named_folder(root: Path, name: str) -> Path:
+    if name in ("", ".", "..") or Path(name).name != name or "\0" in name:
+        raise ConfigError(f"the name of a run is a plain folder name, got {name!r}")
+    path = root / name
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{path} exists and is not empty; choose another name for the run, or delete it")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _dated_folder(root: Path) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    name = time.strftime("%Y%m%d-%H%M%S")
+    suffix = 1
+    while True:
+        path = root / (name if suffix == 1 else f"{name}-{suffix}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            suffix += 1
+        else:
+            return path
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def _write_atomically(file: Path, content: bytes) -> None:
+    scratch = file.with_name(f".{file.name}.{os.getpid()}")
+    scratch.write_bytes(content)
+    scratch.replace(file)
+
+
+def _read_lines(file: Path) -> Iterator[dict[str, Any]]:
+    """Yields the objects of a JSONL file; a last line that a killed run left unfinished is skipped."""
+    if file.exists():
+        for line in file.read_bytes().split(b"\n")[:-1]:
+            yield json.loads(line)
+
+
+def _json_line(value: Mapping[str, Any]) -> bytes:
+    text = json.dumps(_strict(value), ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode("utf-8", errors="backslashreplace")  # a lone surrogate becomes its JSON escape
+
+
+def _strict(value: Any) -> Any:
+    """Returns plain JSON values: NumPy and torch numbers as Python's, NaN and infinities as ``None``."""
+    if isinstance(value, Mapping):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
