@@ -1,0 +1,271 @@
+r"""Grades a response whose answer is a Python program, by running it against tests in a sandbox.
+
+The last closed Python block is the answer. Each test runs in a fresh process. Inputs go into the sandbox; expected outputs
+never do: what a program wrote, or a function returned, comes out and is compared here.
+
+* Programs read standard input and are judged by standard output, line by line. Blank lines around the output and spaces
+  around a line do not count. Within a line, words separated by space must be equal, upper and lower case told apart, except
+  that two decimal numbers are equal when their exact values are (``0.50`` and ``0.5``); there is no tolerance.
+* Functions are called with JSON arguments, one to a line of the input, as a method of ``Solution`` where that is defined,
+  else by name. Names that such problems take for granted (``List``, ``deque``, ``inf``, ...) are in scope, what is printed
+  is ignored, and a tuple equals the JSON list. Numbers are compared exactly, unless the expected one is written with a
+  fraction: then a difference of 1e-5, or of one part in 1e9, is allowed. Booleans equal booleans only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from cleaner_env.errors import DataError, InfrastructureError
+from cleaner_env.grading.extraction import python_blocks, without_thinking
+from cleaner_env.grading.verdict import Grade
+
+if TYPE_CHECKING:
+    from cleaner_env.sandbox.protocol import Execution, Limits, Sandbox
+
+__all__ = ["CodeTest", "CodeTests", "grade_code"]
+
+_NAMES_IN_SCOPE: Final = """
+from typing import *
+import bisect, collections, copy, datetime, functools, heapq, itertools, math, operator, random, re, statistics, string, sys
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter, OrderedDict, defaultdict, deque
+from functools import cache, cmp_to_key, lru_cache, reduce
+from heapq import heapify, heappop, heappush, heappushpop, heapreplace, nlargest, nsmallest
+from itertools import accumulate, chain, combinations, groupby, pairwise, permutations, product
+from math import ceil, comb, factorial, floor, gcd, inf, isqrt, lcm, log, log2, perm, pi, prod, sqrt
+"""
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_HEX_LITERAL = re.compile(r"'((?:[0-9a-f]{2})*)'")
+_OUTPUT_BYTES: Final = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class CodeTest:
+    """One test: what goes in and what has to come out.
+
+    Attributes:
+        input: Standard input; for functions, JSON arguments, one to a line.
+        output: Standard output; for functions, the JSON value.
+    """
+
+    input: str
+    output: str
+
+
+@dataclass(frozen=True)
+class CodeTests:
+    """The tests of a problem: the reference that `grade_code` takes.
+
+    Attributes:
+        tests: At least one test.
+        function: Name of the function or method to call, ``None`` for programs that read standard input.
+        time_limit_s: Seconds on the clock for one test.
+        memory_mb: MiB of memory for one test.
+
+    Raises:
+        DataError: There is no test, the function's name is no identifier, or a functional test is not JSON.
+    """
+
+    tests: tuple[CodeTest, ...]
+    function: str | None = None
+    time_limit_s: float = 4.0
+    memory_mb: int = 512
+
+    def __post_init__(self) -> None:
+        if not self.tests:
+            raise DataError("a programming problem needs at least one test, got none")
+        if self.function is None:
+            return
+        if not self.function.isidentifier():
+            raise DataError(f"the function to call must be an identifier, got {self.function[:80]!r}")
+        for number, test in enumerate(self.tests, 1):
+            try:
+                _arguments(test)
+                _read_json(test.output)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"test {number} of function {self.function} is not JSON: {error}") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> CodeTests:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            DataError: The text is something else.
+        """
+        try:
+            return cls.from_mapping(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise error if isinstance(error, DataError) else DataError(f"tests are not JSON: {error}") from None
+
+    @classmethod
+    def from_mapping(cls, document: Mapping[str, Any]) -> CodeTests:
+        """Reads the decoded form of `to_json`; ``fn_name`` and the limits may be absent, unknown keys are ignored.
+
+        Raises:
+            DataError: A key is missing or a value is of the wrong type.
+        """
+        try:
+            return cls(
+                tuple(CodeTest(_text(test["input"]), _text(test["output"])) for test in document["tests"]),
+                document.get("fn_name"),
+                float(document.get("time_limit_s", cls.time_limit_s)),
+                int(document.get("memory_mb", cls.memory_mb)),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f'tests must be {{"tests": [{{"input": ..., "output": ...}}, ...]}}: {error!r}') from None
+
+    def to_json(self) -> str:
+        """Returns the tests as the JSON that `Problem.answer` holds."""
+        tests = [{"input": test.input, "output": test.output} for test in self.tests]
+        limits = {"time_limit_s": self.time_limit_s, "memory_mb": self.memory_mb}
+        return json.dumps({"fn_name": self.function, "tests": tests, **limits}, ensure_ascii=False)
+
+
+def grade_code(
+    response: str, gold: CodeTests | str | Mapping[str, Any], sandbox: Sandbox, total_limit_s: float = 120.0
+) -> Grade:
+    """Grades a response whose answer is a Python program. The first test that fails ends it.
+
+    Args:
+        response: The final turn.
+        gold: The tests, also as the JSON of `CodeTests.to_json`, or that JSON decoded.
+        sandbox: Where the program runs.
+        total_limit_s: Seconds on the clock for all tests together; a program that needs more is incorrect.
+
+    Returns:
+        A `Grade` whose ``extracted`` is the program. A response without a Python block is ``no_answer``; one whose only
+        block is cut off is ``incorrect``; ``infrastructure_error`` where the sandbox failed.
+
+    Raises:
+        DataError: ``gold`` is malformed.
+    """
+    if not isinstance(gold, CodeTests):
+        gold = CodeTests.from_json(gold) if isinstance(gold, str) else CodeTests.from_mapping(gold)
+    blocks = python_blocks(without_thinking(response))
+    if not blocks.closed:
+        return Grade("incorrect" if blocks.unclosed else "no_answer")
+    code = blocks.closed[-1]
+    deadline = time.monotonic() + total_limit_s
+    try:
+        for test in gold.tests:
+            left_s = min(gold.time_limit_s, deadline - time.monotonic())
+            if left_s <= 0 or not _passes(code, test, gold, left_s, sandbox):
+                return Grade("incorrect", code)
+    except InfrastructureError:
+        return Grade("infrastructure_error", code)
+    return Grade("correct", code)
+
+
+def _passes(code: str, test: CodeTest, gold: CodeTests, wall_s: float, sandbox: Sandbox) -> bool:
+    from cleaner_env.sandbox.protocol import Limits
+
+    limits = Limits(wall_s=wall_s, memory_mb=gold.memory_mb, output_bytes=_OUTPUT_BYTES)
+    if gold.function is None:
+        execution = _checked(sandbox.run_script(code, test.input, limits))
+        ended_well = execution.ok or (execution.status == "exit" and execution.exit_code == 0)
+        return ended_well and _same_output(execution.stdout, test.output)
+    value = _call(code, gold.function, _arguments(test), limits, sandbox)
+    return value is not None and _same_value(value[0], _read_json(test.output))
+
+
+def _checked(execution: Execution) -> Execution:
+    if execution.status == "infrastructure_error":
+        raise InfrastructureError("the sandbox failed while a program was graded")
+    return execution
+
+
+def _call(code: str, function: str, arguments: str, limits: Limits, sandbox: Sandbox) -> tuple[Any] | None:
+    """Defines the function in a fresh session and returns what a call returns, ``None`` where there is no JSON value."""
+    call = f"(Solution().{function} if 'Solution' in globals() else {function})(*__import__('json').loads({arguments!r}))"
+    with sandbox.open() as session:
+        _checked(session.run(_NAMES_IN_SCOPE, limits=limits))
+        definition = _checked(session.run(code, limits=limits))
+        left_s = limits.wall_s - definition.duration_s
+        if not definition.ok or left_s <= 0:
+            return None
+        # Hexadecimal digits need no unescaping here: what comes out of a sandbox is not trusted.
+        cell = f"__import__('json').dumps({call}).encode().hex()"
+        returned = _checked(session.run(cell, limits=replace(limits, wall_s=left_s)))
+    literal = _HEX_LITERAL.fullmatch(returned.value or "")
+    if not returned.ok or literal is None:
+        return None
+    try:
+        return (_read_json(bytes.fromhex(literal.group(1)).decode()),)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _same_output(actual: str, expected: str) -> bool:
+    actual_lines, expected_lines = actual.strip().split("\n"), expected.strip().split("\n")
+    return len(actual_lines) == len(expected_lines) and all(
+        left == right or _same_words(left.split(), right.split())
+        for left, right in zip(actual_lines, expected_lines, strict=True)
+    )
+
+
+def _same_words(actual: list[str], expected: list[str]) -> bool:
+    return len(actual) == len(expected) and all(
+        left == right or (_DECIMAL.fullmatch(left) and _DECIMAL.fullmatch(right) and Decimal(left) == Decimal(right))
+        for left, right in zip(actual, expected, strict=True)
+    )
+
+
+def _same_value(actual: Any, expected: Any) -> bool:
+    if isinstance(expected, list):
+        return (
+            isinstance(actual, list)
+            and len(actual) == len(expected)
+            and all(_same_value(left, right) for left, right in zip(actual, expected, strict=True))
+        )
+    if isinstance(expected, dict):
+        return (
+            isinstance(actual, dict)
+            and actual.keys() == expected.keys()
+            and all(_same_value(actual[key], expected[key]) for key in expected)
+        )
+    if isinstance(expected, Decimal) and isinstance(actual, Decimal):
+        return actual == expected or _is_close(actual, expected)
+    return type(actual) is type(expected) and bool(actual == expected)
+
+
+def _is_close(actual: Decimal, expected: Decimal) -> bool:
+    if int(expected.as_tuple().exponent) >= 0:
+        return False
+    try:
+        return abs(actual - expected) <= max(Decimal("1e-5"), abs(expected) * Decimal("1e-9"))
+    except ArithmeticError:  # beyond the range of Decimal
+        return False
+
+
+def _arguments(test: CodeTest) -> str:
+    """Returns the arguments as one JSON list."""
+    lines = [line for line in test.input.split("\n") if line.strip()]
+    for line in lines:
+        _read_json(line)
+    return f"[{','.join(lines)}]"
+
+
+def _read_json(text: str) -> Any:
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is no JSON number")
+
+    return json.loads(text, parse_int=Decimal, parse_float=_decimal, parse_constant=refuse)
+
+
+def _decimal(text: str) -> Decimal:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError("a number is out of range")
+    return Decimal(text)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise DataError(f"input and output of a test must be text, got {str(value)[:80]!r}")
+    return value

@@ -1,0 +1,162 @@
+r"""Finds the answers that a response declares: boxes, ``Answer:`` lines and Python blocks.
+
+Every function takes time linear in the length of the text, whatever the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["PythonBlocks", "answer_lines", "boxes", "peel", "python_blocks", "without_thinking"]
+
+_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+_ANSWER_LINE = re.compile(
+    r"^[ \t>#*_`]*(?:the[ \t]+)?(?:final[ \t]+|correct[ \t]+)?answer(?:[ \t]+is)?[ \t*_`]*[:\uff1a][ \t*_`]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FENCE = re.compile(r"^([ \t]*)(`{3,})[ \t]*([^`\n]*?)[ \t]*$")
+_PYTHON_TAGS = frozenset({"python", "python3", "py"})
+
+_MAX_LAYERS = 20
+_MARKDOWN_AND_SPACE = " \t\r\n*_`"
+_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
+_COMMAND = re.compile(
+    r"\\(?:boxed|fbox|text|textbf|textit|textrm|texttt|emph|mathbf|mathrm|mathit|mathsf|mathtt|boldsymbol|bm|mbox)\s*\{(.*)\}",
+    re.DOTALL,
+)
+
+
+def without_thinking(text: str) -> str:
+    """Returns the text without thinking.
+
+    Thinking is ``<think>...</think>``, what follows a ``<think>`` that is never closed, and what precedes a ``</think>``
+    that was never opened (chat templates that open the block in the prompt leave such text).
+    """
+    return _THINKING.sub("", text).rpartition("</think>")[2]
+
+
+def boxes(text: str) -> list[str]:
+    r"""Returns the contents of the closed ``\boxed{...}`` and ``\fbox{...}``, by the position of their closing brace.
+
+    A box inside another comes before it. An empty box, the form in which instructions mention it, is left out, and so is
+    ``\boxed`` without a brace.
+
+    Example:
+        >>> boxes(r"use \boxed{}: first \boxed{84}, then \boxed{\frac{1}{2}}, cut \boxed{9")
+        ['84', '\\frac{1}{2}']
+    """
+    found: list[str] = []
+    open_braces: list[tuple[bool, int]] = []
+    for match in _BRACES.finditer(text):
+        token = match.group()
+        if token == "}":
+            if open_braces:
+                is_box, start = open_braces.pop()
+                content = text[start : match.start()].strip() if is_box else ""
+                if content:
+                    found.append(content)
+        elif token.endswith("{") and token != r"\{":
+            open_braces.append((token != "{", match.end()))
+    return found
+
+
+def answer_lines(text: str) -> list[str]:
+    """Returns what follows ``Answer:`` (also ``Final answer:``, ``The answer is:``) at the start of a line.
+
+    Where nothing follows on the line, the next line that is not blank is taken.
+
+    Example:
+        >>> answer_lines("Answer: 3\\nNo, wait.\\n**Final Answer:** **61**")
+        ['3', '61']
+    """
+    answers = []
+    for match in _ANSWER_LINE.finditer(text):
+        line, _, rest = text[match.end() : match.end() + 2_000].partition("\n")
+        if not line.strip():
+            line = rest.lstrip().partition("\n")[0]
+        answers.append(line.strip(_MARKDOWN_AND_SPACE))
+    return answers
+
+
+def peel(text: str) -> str:
+    r"""Takes off the dress around an answer: math delimiters, emphasis, ``\text{}`` and its like, braces, a full stop.
+
+    At most 20 layers come off.
+
+    Example:
+        >>> peel(r"$\mathbf{\text{016}}$.")
+        '016'
+    """
+    for _ in range(_MAX_LAYERS):
+        before = text
+        text = text.strip(_MARKDOWN_AND_SPACE).removeprefix(r"\displaystyle")
+        if text.endswith("."):
+            text = text[:-1]
+        for left, right in _DELIMITERS:
+            if len(text) > len(left) and text.startswith(left) and text.endswith(right):
+                text = text[len(left) : -len(right)]
+                break
+        command = _COMMAND.fullmatch(text)
+        inner = command.group(1) if command else text[1:-1] if text[:1] == "{" and text[-1:] == "}" else None
+        if inner is not None and _is_balanced(inner):
+            text = inner
+        if text == before:
+            break
+    return text
+
+
+def _is_balanced(text: str) -> bool:
+    depth = 0
+    for match in _BRACES.finditer(text):
+        token = match.group()
+        if token == "}":
+            depth -= 1
+            if depth < 0:
+                return False
+        elif token.endswith("{") and token != r"\{":
+            depth += 1
+    return depth == 0
+
+
+@dataclass(frozen=True)
+class PythonBlocks:
+    """The blocks fenced with backticks and tagged as Python.
+
+    Attributes:
+        closed: The code of each closed block, in order.
+        unclosed: Whether a block was opened that nothing closes.
+    """
+
+    closed: tuple[str, ...]
+    unclosed: bool
+
+
+def python_blocks(text: str) -> PythonBlocks:
+    r"""Finds the blocks tagged ``python``, ``python3`` or ``py``.
+
+    A fence tagged as Python opens a block wherever it stands, since a block that was cut off may precede it. Code indented
+    along with its fence, as in a list, is moved back.
+
+    Example:
+        >>> python_blocks("```python\nprint(1)\n```\nwhich prints\n```\n1\n```\n").closed
+        ('print(1)\n',)
+    """
+    closed: list[str] = []
+    lines: list[str] = []
+    indent, fence, tag = "", "", None
+    for line in text.splitlines(keepends=True):
+        match = _FENCE.match(line.rstrip("\r\n"))
+        info = match.group(3).lower() if match else ""
+        if match and info in _PYTHON_TAGS:
+            indent, fence, tag, lines = match.group(1), match.group(2), "python", []
+        elif match and tag is None:
+            indent, fence, tag = match.group(1), match.group(2), info
+        elif match and not info and len(match.group(2)) >= len(fence) and len(match.group(1)) <= len(indent) + 3:
+            if tag == "python":
+                closed.append("".join(lines))
+            tag = None
+        elif tag == "python":
+            lines.append(line.removeprefix(indent))
+    return PythonBlocks(tuple(closed), tag == "python")

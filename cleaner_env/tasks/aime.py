@@ -1,0 +1,68 @@
+r"""AIME: competition mathematics whose answers are integers from 0 to 999."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleaner_env.conversation import Conversation
+from cleaner_env.grading.integer import grade_integer, parse_integer
+from cleaner_env.grading.verdict import Grade
+from cleaner_env.tasks.base import Dataset, Problem, Task
+from cleaner_env.tasks.loading import Row, is_path, load_file, make_dataset, refuse_split, unknown_dataset
+
+if TYPE_CHECKING:
+    from cleaner_env.sandbox.protocol import Sandbox
+
+__all__ = ["AIMETask"]
+
+_SYSTEM = "You solve competition mathematics. Reason step by step."
+_INSTRUCTION = "Put your final answer, a single integer, in \\boxed{}."
+
+
+class AIMETask(Task):
+    r"""Problems with one integer as their answer, declared in ``\boxed{}``.
+
+    The data set ``builtin`` was written for this project. A file has columns such as ``problem`` and ``answer``; any
+    integer is accepted as an answer.
+
+    Example:
+        >>> task = AIMETask()
+        >>> problem = task.load("builtin").problems[0]
+        >>> task.grade(problem, f"\\boxed{{{problem.answer}}}", sandbox=None).verdict
+        'correct'
+    """
+
+    name = "aime"
+
+    def load(self, dataset: str = "builtin", split: str | None = None) -> Dataset:
+        refuse_split(dataset, split)
+        if dataset == "builtin":
+            from cleaner_env.tasks.builtin.aime import problems
+
+            return make_dataset(dataset, problems())
+        if is_path(dataset):
+            return load_file(dataset, _problem)
+        raise unknown_dataset(self.name, dataset, ["builtin"])
+
+    def messages(self, problem: Problem) -> Conversation:
+        has_instruction = "\\boxed" in problem.prompt
+        content = problem.prompt if has_instruction else f"{problem.prompt}\n\n{_INSTRUCTION}"
+        return {"role": "system", "content": _SYSTEM}, {"role": "user", "content": content}
+
+    def grade(self, problem: Problem, turn: str, sandbox: Sandbox | None = None) -> Grade:
+        del sandbox
+        return grade_integer(turn, problem.answer)
+
+
+def _problem(row: Row, identifier: str) -> Problem:
+    prompt = row.text("the problem", "problem", "question", "prompt")
+    value = row.get("the answer", "answer", "expected_answer", "final_answer", "solution")
+    text = str(value) if type(value) is int else str(int(value)) if _is_whole(value) else value
+    answer = parse_integer(text) if isinstance(text, str) else None
+    if answer is None:
+        raise row.error(f"the answer must be an integer, got {str(value)[:80]!r} of type {type(value).__name__}")
+    return Problem(identifier, prompt, str(answer))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, float) and value.is_integer()

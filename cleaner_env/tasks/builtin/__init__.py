@@ -1,0 +1,1 @@
+"""Problems written for this project."""
