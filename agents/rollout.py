@@ -13,7 +13,6 @@ import numpy as np
 from cleaner_env.agents.engine import Engine, Sampling
 from cleaner_env.agents.rendering import Renderer
 from cleaner_env.conversation import Completion, Conversation
-from cleaner_env.env import ToolUseEnv
 from cleaner_env.wrappers.saar import Repair, SAARWrapper
 
 __all__ = ["Episode", "EpisodeRequest", "run_episodes"]
@@ -126,7 +125,10 @@ def run_episodes(
                 sampling,
                 [running[position].generator for position in fitting],
             )
-            steps = {position: threads.submit(_step, running[position], turn) for position, turn in zip(fitting, turns, strict=True)}
+            steps = {
+                position: threads.submit(_step, running[position], turn)
+                for position, turn in zip(fitting, turns, strict=True)
+            }
             for position in list(running):
                 episode = steps[position].result() if position in steps else _run_out_of_context(running[position])
                 if episode is not None:

@@ -1,0 +1,295 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleaner_env import SAARWrapper
+from cleaner_env.conversation import Completion
+from cleaner_env.errors import ConfigError, InvalidActionError
+from cleaner_env.sandbox import make_sandbox
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with make_sandbox("local") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def make_env(sandbox):
+    envs = []
+
+    def make(max_turns=4, **options):
+        envs.append(SAARWrapper(gym.make("CleanerArithmetic-v0", sandbox=sandbox, max_turns=max_turns), **options))
+        return envs[-1]
+
+    yield make
+    for env in envs:
+        env.close()
+
+
+def contents(conversation):
+    return [message["content"] for message in conversation[2:]]
+
+
+def test_a_similar_correction_is_grafted_onto_the_old_reasoning(make_env, python_call):
+    env = make_env()
+    start, info = env.reset(seed=0)
+    assert info["saar"]["enabled"]
+    failed, fixed = python_call("prnt(6 * 7)", "First.\n"), python_call("print(6 * 7)", "A typo.\n")
+    lookahead, reward, terminated, truncated, info = env.step(failed)
+    assert contents(lookahead) == [failed, "NameError: name 'prnt' is not defined"]
+    assert (reward, terminated, truncated, info["saar"]["phase"]) == (0.0, False, False, "lookahead")
+    purified, *_, info = env.step(fixed)
+    assert contents(purified) == [python_call("print(6 * 7)", "First.\n"), "42"]
+    assert purified[:2] == start
+    assert (info["saar"]["phase"], info["saar"]["shallow"], info["saar"]["attempts"], info["turn"]) == ("shallow", 1, 1, 1)
+    assert info["saar"]["similarity"] > 0.9
+    assert contents(env.raw_conversation) == [failed, "NameError: name 'prnt' is not defined", fixed, "42"]
+    (repair,) = env.repairs
+    assert (repair.outcome, repair.correction.action, repair.failures[0].action) == ("shallow", fixed, failed)
+
+
+def test_a_different_correction_replaces_the_whole_turn(make_env, python_call):
+    env = make_env()
+    env.reset(seed=0)
+    env.step(python_call("boom", "First.\n"))
+    fixed = python_call("for i in range(3):\n    print(i * i)", "Another way.\n")
+    purified, *_, info = env.step(fixed)
+    assert contents(purified) == [fixed, "0\n1\n4"]
+    assert (info["saar"]["phase"], info["saar"]["deep"]) == ("deep", 1)
+
+
+def test_a_failed_correction_replaces_the_failed_turn_at_once(make_env, python_call):
+    env = make_env()
+    env.reset(seed=0)
+    env.step(python_call("prnt(1)", "First.\n"))
+    lookahead, *_, info = env.step(python_call("prin(1)", "Second.\n"))
+    assert contents(lookahead) == [python_call("prin(1)", "First.\n"), "NameError: name 'prin' is not defined"]
+    assert (info["saar"]["phase"], info["saar"]["attempts"], info["turn"]) == ("lookahead", 1, 0)
+    purified, *_, info = env.step(python_call("print(1)", "Third.\n"))
+    assert contents(purified) == [python_call("print(1)", "First.\n"), "1"]
+    assert info["saar"]["attempts"] == 2
+
+
+def test_after_the_last_retry_the_error_stays_and_purification_ends(make_env, python_call):
+    env = make_env(max_retries=2)
+    env.reset(seed=0)
+    for code in ("prnt(1)", "prin(1)"):
+        *_, info = env.step(python_call(code))
+        assert info["saar"]["phase"] == "lookahead"
+    conversation, *_, info = env.step(python_call("pint(1)"))
+    assert contents(conversation) == [python_call("pint(1)"), "NameError: name 'pint' is not defined"]
+    assert (info["saar"]["phase"], info["saar"]["failed"], info["saar"]["enabled"], info["turn"]) == ("failed", 1, False, 1)
+    conversation, *_, info = env.step(python_call("1/0"))
+    assert info["saar"]["phase"] == "idle"
+    assert contents(conversation)[-1] == "ZeroDivisionError: division by zero"
+    assert info["turn"] == 2
+
+
+def test_an_answer_instead_of_a_correction_abandons_the_repair(make_env, python_call):
+    env = make_env()
+    env.reset(seed=0)
+    failed = python_call("prnt(1)")
+    env.step(failed)
+    conversation, _, terminated, truncated, info = env.step("I give up.")
+    assert contents(conversation) == [failed, "NameError: name 'prnt' is not defined", "I give up."]
+    assert (terminated, truncated, info["saar"]["phase"], info["saar"]["abandoned"]) == (True, False, "abandoned", 1)
+    assert info["num_turns"] == 2
+    assert contents(env.raw_conversation) == contents(conversation)
+
+
+def test_no_hidden_turn_beyond_the_budget_for_an_abandoned_repair(make_env, python_call):
+    env = make_env(max_turns=1)
+    env.reset(seed=0)
+    *_, terminated, truncated, info = env.step(python_call("prnt(1)"))
+    assert (terminated, truncated) == (False, False)
+    conversation, reward, terminated, truncated, info = env.step(r"\boxed{" + env.unwrapped.problem.answer + "}")
+    assert (reward, terminated, truncated, info["stop_condition"]) == (0.0, False, True, "max_turns")
+    assert len(contents(conversation)) == 2
+
+
+def test_a_purified_last_turn_still_spends_the_budget(make_env, python_call):
+    env = make_env(max_turns=1)
+    env.reset(seed=0)
+    env.step(python_call("prnt(1)"))
+    *_, terminated, truncated, info = env.step(python_call("print(1)"))
+    assert (terminated, truncated, info["stop_condition"], info["num_turns"]) == (False, True, "max_turns", 1)
+    assert (info["first_attempt_total"], info["first_attempt_success"], info["recovered_errors"]) == (1, 0, 1)
+
+
+def test_a_malformed_call_is_repaired_too(make_env, python_call):
+    env = make_env()
+    env.reset(seed=0)
+    *_, info = env.step("Go.\n```python\nprint(1)\n")
+    assert (info["tool_status"], info["saar"]["phase"]) == ("malformed", "lookahead")
+    purified, *_ = env.step(python_call("print(1)", "Close it.\n"))
+    assert contents(purified) == [python_call("print(1)", "Go.\n"), "1"]
+
+
+def test_only_chosen_errors_start_a_repair(make_env, python_call):
+    env = make_env(on_errors={"malformed"})
+    env.reset(seed=0)
+    *_, info = env.step(python_call("1/0"))
+    assert (info["saar"]["phase"], info["turn"]) == ("idle", 1)
+
+
+def test_no_retries_means_no_purification(make_env, python_call):
+    env = make_env(max_retries=0)
+    env.reset(seed=0)
+    *_, info = env.step(python_call("1/0"))
+    assert (info["saar"]["phase"], info["turn"]) == ("idle", 1)
+
+
+def test_an_outage_never_starts_a_repair(python_call):
+    sandbox = make_sandbox("local")
+    env = SAARWrapper(gym.make("CleanerArithmetic-v0", sandbox=sandbox))
+    env.reset(seed=0)
+    sandbox.close()
+    *_, terminated, truncated, info = env.step(python_call("print(1)"))
+    assert (terminated, truncated, info["stop_condition"]) == (False, True, "infrastructure_error")
+    assert info["saar"]["phase"] == "idle"
+    assert env.repairs == ()
+
+
+def test_the_share_of_purified_episodes(make_env):
+    env = make_env(rollback_probability=0.7)
+    env.reset(seed=1)
+    drawn = [env.reset()[1]["saar"]["enabled"] for _ in range(300)]
+    assert 0.6 < np.mean(drawn) < 0.8
+    env.reset(seed=1)
+    assert [env.reset()[1]["saar"]["enabled"] for _ in range(300)] == drawn
+
+
+@pytest.mark.parametrize("probability", [0, 1])
+def test_a_certain_decision_leaves_the_problems_as_they_are(make_env, probability):
+    wrapped, bare = make_env(rollback_probability=probability), make_env().unwrapped
+    seeded = [wrapped.reset(seed=4)[0], wrapped.reset()[0]]
+    assert seeded == [bare.reset(seed=4)[0], bare.reset()[0]]
+    assert wrapped.reset()[1]["saar"]["enabled"] == bool(probability)
+
+
+def test_an_episode_can_be_decided_by_option(make_env, python_call):
+    env = make_env(rollback_probability=1)
+    assert not env.reset(seed=0, options={"saar": False})[1]["saar"]["enabled"]
+    conversation, *_ = env.step(python_call("1/0"))
+    assert len(contents(conversation)) == 2
+    assert env.reset(seed=0, options={"saar": True})[1]["saar"]["enabled"]
+    with pytest.raises(ConfigError, match="'yes'"):
+        env.reset(options={"saar": "yes"})
+
+
+def test_hidden_tokens_are_those_that_vanished(make_env):
+    env = make_env()
+    env.reset(seed=0)
+
+    def sampled(text):
+        return Completion(text, range(len(text)), [-1.0] * len(text), range(len(text)))
+
+    failed, fixed = "Go.\n```python\nprnt(1)\n```", "Hm.\n```python\nprint(1)\n```"
+    env.step(sampled(failed))
+    conversation, *_, info = env.step(sampled(fixed))
+    assert info["saar"]["hidden_tokens"] == len(failed) + len(fixed) - len(contents(conversation)[0])
+    assert any(conversation[-2]["content"].grafted)
+
+
+@settings(max_examples=25)
+@given(
+    steps=st.lists(st.tuples(st.integers(-9, 9), st.lists(st.integers(0, 4), max_size=3)), min_size=1, max_size=4),
+)
+def test_a_purified_history_is_the_one_in_which_the_error_never_happened(steps, sandbox):
+    """Failing cells change what they can before they fail; the history and what runs later must not notice."""
+    damage = [
+        "total = 999\nraise ValueError",
+        "log.append('bad')\n1/0",
+        "import os\nos.environ['X'] = '1'\nos.chdir('/')\nnope",
+        "open('note.txt', 'w').write('bad')\nassert False",
+        "log.clear()\ndel total\nimport sys\nsys.exit(3)",
+    ]
+    setup = "total = 0\nlog = []\nopen('note.txt', 'w').write('good')\nprint('ready')"
+
+    def turn(code):
+        return f"Step.\n```python\n{code}\n```"
+
+    def good(number):
+        return turn(
+            f"total += {number}\nlog.append({number})\nimport os\n"
+            "print(total, log, open('note.txt').read(), os.environ.get('X'), os.path.basename(os.getcwd()) != '')"
+        )
+
+    def play(with_errors):
+        env = SAARWrapper(gym.make("CleanerArithmetic-v0", sandbox=sandbox, max_turns=10))
+        env.reset(seed=0)
+        conversation, *_ = env.step(turn(setup))
+        for number, errors in steps:
+            for error in errors if with_errors else ():
+                env.step(turn(damage[error]))
+            conversation, *_ = env.step(good(number))
+        env.close()
+        return conversation
+
+    assert play(with_errors=True) == play(with_errors=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"similarity_threshold": 1.5}, r"similarity_threshold must lie in \[0, 1\], got 1.5"),
+        ({"similarity_threshold": float("nan")}, "similarity_threshold"),
+        ({"similarity_threshold": "0.5"}, "similarity_threshold"),
+        ({"max_retries": -1}, "max_retries must be an int of at least 0, got -1"),
+        ({"max_retries": 1.5}, "max_retries"),
+        ({"rollback_probability": -0.1}, "rollback_probability"),
+        ({"on_errors": {"infrastructure_error"}}, "infrastructure_error"),
+        ({"on_errors": "error"}, "on_errors"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(options, words, sandbox):
+    env = gym.make("CleanerArithmetic-v0", sandbox=sandbox)
+    with pytest.raises(ConfigError, match=words):
+        SAARWrapper(env, **options)
+
+
+def test_it_wraps_conversations_and_only_once(make_env):
+    with pytest.raises(ConfigError, match="ToolUseEnv"):
+        SAARWrapper(gym.make("CartPole-v1"))
+    with pytest.raises(ConfigError, match="already"):
+        SAARWrapper(make_env())
+
+
+def test_actions_must_be_strings(make_env):
+    env = make_env()
+    env.reset(seed=0)
+    with pytest.raises(InvalidActionError):
+        env.step(7)
+
+
+def test_the_spec_makes_the_same_environment_again():
+    env = SAARWrapper(gym.make("CleanerArithmetic-v0"), similarity_threshold=0.25, max_retries=1)
+    twin = gym.make(env.spec)
+    assert isinstance(twin, SAARWrapper)
+    assert twin.spec == env.spec
+    env.close()
+    twin.close()
+
+
+def test_it_works_under_time_limit_statistics_and_in_vector_environments(python_call):
+    envs = gym.make_vec(
+        "CleanerArithmetic-v0",
+        num_envs=2,
+        vectorization_mode="async",
+        wrappers=[SAARWrapper, lambda env: gym.wrappers.TimeLimit(env, 10), gym.wrappers.RecordEpisodeStatistics],
+    )
+    try:
+        envs.reset(seed=0)
+        conversations, *_ = envs.step((python_call("prnt(1)"), python_call("print(1)")))
+        assert "NameError" in conversations[0][-1]["content"]
+        conversations, *_ = envs.step((python_call("print(1)"), python_call("print(2)")))
+        assert contents(conversations[0]) == [python_call("print(1)"), "1"]
+        *_, terminated, _, infos = envs.step(("done", "done"))
+        assert terminated.all()
+        assert list(infos["episode"]["l"]) == [3, 3]
+        assert list(infos["saar"]["shallow"]) == [1, 0]
+    finally:
+        envs.close()
