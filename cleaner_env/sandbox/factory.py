@@ -1,0 +1,107 @@
+"""Makes sandboxes by name, and shares one among all who ask for the same."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from cleaner_env.errors import ConfigError, SandboxError
+from cleaner_env.sandbox.local import LocalSandbox
+from cleaner_env.sandbox.protocol import Execution, Limits, Sandbox, Session
+
+__all__ = ["make_sandbox", "shared_sandbox"]
+
+BACKENDS: Final = {"auto": LocalSandbox, "local": LocalSandbox}
+
+_shared: dict[tuple[object, ...], tuple[Sandbox, set[int]]] = {}
+_lock = threading.RLock()  # Re-entrant, for a finalizer may run in the middle of anything.
+
+
+def make_sandbox(name: str = "auto", **options: Any) -> Sandbox:
+    """Makes a sandbox of one's own.
+
+    Args:
+        name: ``"local"``, or ``"auto"`` for the best backend on this machine.
+        **options: The backend's own options, see `LocalSandbox`.
+
+    Raises:
+        ConfigError: The backend or an option is unknown, or an option's value is wrong.
+    """
+    backend = BACKENDS.get(name) if isinstance(name, str) else None
+    if backend is None:
+        raise ConfigError(f"unknown sandbox {name!r}; choose one of {', '.join(sorted(BACKENDS))}")
+    try:
+        return backend(**options)
+    except TypeError as error:
+        raise ConfigError(f"unknown option for the sandbox {name!r}: {error}") from None
+
+
+def shared_sandbox(name: str = "auto", **options: Any) -> Sandbox:
+    """Borrows this process's only sandbox of that name with those options, so that many users share one warm interpreter.
+
+    Each borrower closes what it got; the sandbox itself ends with the last of them, be it closed or garbage-collected. A
+    process that was forked has its own.
+
+    Args:
+        name: As in `make_sandbox`.
+        **options: As in `make_sandbox`.
+
+    Raises:
+        ConfigError: As in `make_sandbox`.
+    """
+    key = (os.getpid(), name, *sorted((option, repr(value)) for option, value in options.items()))
+    with _lock:
+        if key not in _shared:
+            _shared[key] = (make_sandbox(name, **options), set())
+        sandbox, borrowers = _shared[key]
+        borrowed = _Borrowed(sandbox)
+        borrowers.add(id(borrowed))
+        borrowed.finalizer = weakref.finalize(borrowed, _give_back, key, id(borrowed))
+        return borrowed
+
+
+def _give_back(key: tuple[object, ...], borrower: int) -> None:
+    with _lock:
+        sandbox, borrowers = _shared[key]
+        borrowers.discard(borrower)
+        if borrowers or key[0] != os.getpid():
+            return
+        del _shared[key]
+    sandbox.close()
+
+
+class _Borrowed:
+    """One borrower's handle on a shared sandbox."""
+
+    finalizer: weakref.finalize[[tuple[object, ...], int], _Borrowed]
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.name = sandbox.name
+
+    def open(self) -> Session:
+        return self._lender().open()
+
+    def run_script(self, code: str, stdin: str | None = None, limits: Limits | None = None) -> Execution:
+        return self._lender().run_script(code, stdin, limits)
+
+    def describe(self) -> Mapping[str, object]:
+        return self._lender().describe()
+
+    def close(self) -> None:
+        self.finalizer()
+
+    def _lender(self) -> Sandbox:
+        if not self.finalizer.alive:
+            raise SandboxError("this sandbox is closed; borrow a new one with shared_sandbox()")
+        return self._sandbox
+
+    def __enter__(self) -> _Borrowed:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

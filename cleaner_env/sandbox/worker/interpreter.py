@@ -1,0 +1,277 @@
+"""Holds the state of a session and runs its cells, each in a fork that takes over when the cell succeeds.
+
+While a cell runs no descriptor of the sandbox is open in its process. Only after its end does the process connect to the
+keeper and show the token that it was given, so a cell that closes or writes to every descriptor does no harm.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import io
+import linecache
+import os
+import signal
+import socket
+import stat
+import sys
+import traceback
+import types
+import warnings
+from typing import Any, NoReturn
+
+from . import frames, isolation, processes
+
+_AST_ONLY = 0x400
+_FUTURE_FLAGS = 0xFFF0000  # The compiler flags that ``from __future__ import ...`` sets.
+_TEXT_LIMIT = 65_536
+
+_socket = socket.socket
+
+
+class Interpreter:
+    """The state of a session: its ``__main__`` module, and how many cells have succeeded."""
+
+    def __init__(self, channel: str, base_bytes: int, count_processes: bool) -> None:
+        self.channel = channel
+        self.base_bytes = base_bytes
+        self.count_processes = count_processes
+        self.cells = 0
+        self.flags = 0
+        main = types.ModuleType("__main__")
+        main.__dict__["__builtins__"] = sys.modules["builtins"]
+        sys.modules["__main__"] = main
+        self.namespace = main.__dict__
+        _seed_generators()
+
+    def serve(self, token: str) -> NoReturn:
+        """Takes commands until the keeper hangs up. Only forks in which a cell succeeded come round the loop."""
+        report: frames.Message = {"kind": "ready"}
+        while True:
+            connection = self._report(token, report)
+            command, fds = _receive_or_leave(connection)
+            while True:
+                before = _BeforeFork(apart_from=fds)
+                pid = _fork_quietly()
+                if pid == 0:
+                    break
+                _close(fds)
+                _, status = os.waitpid(pid, 0)
+                before.restore_offsets()
+                frames.send(connection, {"kind": "ended", "status": status})
+                command, fds = _receive_or_leave(connection)
+            connection.close()
+            del connection
+            before.restore_random()
+            token = command["token"]
+            self._prepare(command, fds)
+            if command["script"]:
+                self._run_script(command["code"], token)
+            report = self._run_cell(command["code"], token)
+            if processes.count_threads() > 1 and _fork_quietly():
+                # A fork has no threads but its own, so the state can no longer change behind the next cell's back.
+                while True:
+                    signal.pause()
+
+    def _prepare(self, command: frames.Message, fds: list[int]) -> None:
+        os.setsid()
+        for target, fd in enumerate(fds):
+            os.dup2(fd, target)
+        _close(fds)
+        sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8")  # noqa: SIM115
+        setattr(sys, "__stdin__", sys.stdin)  # noqa: B010 - a name that type checkers hold for final
+        if not command["script"]:
+            for stream in (sys.__stdout__, sys.__stderr__):
+                if isinstance(stream, io.TextIOWrapper):
+                    stream.reconfigure(line_buffering=True)  # What was printed before a timeout is kept.
+        isolation.apply_limits(command["limits"], self.base_bytes, self.count_processes, final=command["script"])
+
+    def _run_cell(self, code: str, token: str) -> frames.Message:
+        """Returns the report of a cell that succeeded; one that failed ends this process."""
+        own_pid = os.getpid()
+        self.cells += 1
+        failure: frames.Message | None = None
+        try:
+            value = self._execute(code, f"<cell {self.cells}>")
+            text = None if value is None else repr(value)
+            del value
+        except BaseException as error:
+            isolation.lift_limits()
+            failure = describe(error)
+        else:
+            isolation.lift_limits()
+        _flush()
+        if os.getpid() != own_pid:  # A child that the cell forked and did not end.
+            if failure and failure["exit_code"] is None:
+                os.write(2, failure["exception"]["traceback"].encode("utf-8", "replace"))
+            os._exit(_exit_code(failure))
+        if failure:
+            self._report(token, failure)
+            os._exit(_exit_code(failure))
+        clipped = text is not None and len(text) > _TEXT_LIMIT
+        return {
+            "kind": "done",
+            "value": text if text is None else text[:_TEXT_LIMIT],
+            "clipped": clipped,
+            "mapped": "mmap" in sys.modules,
+        }
+
+    def _execute(self, code: str, name: str) -> Any:
+        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        tree: Any = compile(code, name, "exec", _AST_ONLY | self.flags, True)
+        last = tree.body.pop() if tree.body and type(tree.body[-1]).__name__ == "Expr" else None
+        body = compile(tree, name, "exec", self.flags, True)
+        self.flags |= body.co_flags & _FUTURE_FLAGS
+        if last is None:
+            exec(body, self.namespace)
+            return None
+        expression = compile(_expression(last.value), name, "eval", self.flags, True)
+        exec(body, self.namespace)
+        return eval(expression, self.namespace)
+
+    def _run_script(self, code: str, token: str) -> NoReturn:
+        """Runs a program as ``python main.py`` does, interpreter shutdown included, and exits with its code."""
+        own_pid = os.getpid()
+        path = os.path.join(os.getcwd(), "main.py")
+        with open(path, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
+            file.write(code)
+        self.namespace["__file__"] = path
+        self.namespace.setdefault("__cached__", None)
+        sys.argv[:] = ["main.py"]
+        sys.path.insert(0, os.getcwd())
+        linecache.cache["main.py"] = (len(code), None, code.splitlines(True), "main.py")
+        exit_code = 0
+        try:
+            exec(compile(code, "main.py", "exec", 0, True), self.namespace)
+        except SystemExit as error:
+            exit_code = _system_exit_code(error)
+        except BaseException as error:
+            exit_code = 1
+            error.__traceback__ = _foreign_frames(error.__traceback__)
+            failure = describe(error)
+            sys.excepthook(type(error), error, error.__traceback__)
+            if os.getpid() == own_pid:
+                self._report(token, failure).close()
+        ctypes.pythonapi.Py_Exit(exit_code)
+        raise AssertionError("Py_Exit returned")
+
+    def _report(self, token: str, report: frames.Message) -> socket.socket:
+        connection = _socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(self.channel)
+        frames.send(connection, dict(report, token=token, pid=os.getpid()))
+        return connection
+
+
+class _BeforeFork:
+    """What a fork shares with its parent, or loses."""
+
+    def __init__(self, apart_from: list[int]) -> None:
+        random = sys.modules.get("random")
+        self._random = getattr(random, "_inst", None)
+        self._random_state = self._random.getstate() if self._random is not None else None
+        self._offsets: list[tuple[int, int, int]] = []
+        for name in os.listdir("/dev/fd"):
+            fd = int(name)
+            try:
+                if fd > 2 and fd not in apart_from and stat.S_ISREG(os.fstat(fd).st_mode):
+                    self._offsets.append((fd, os.lseek(fd, 0, os.SEEK_CUR), fcntl.fcntl(fd, fcntl.F_GETFL)))
+            except OSError:
+                continue
+
+    def restore_random(self) -> None:
+        """Undoes, in the child, that ``random`` reseeds itself after a fork."""
+        if self._random is not None:
+            self._random.setstate(self._random_state)
+
+    def restore_offsets(self) -> None:
+        """Puts back, in the parent, the offsets and flags of open files, which the child shares."""
+        for fd, offset, flags in self._offsets:
+            os.lseek(fd, offset, os.SEEK_SET)
+            fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+
+
+def _seed_generators() -> None:
+    """Makes every session, and every replay of one, start alike."""
+    for name in ("random", "numpy.random"):
+        module = sys.modules.get(name)
+        if module is not None:
+            module.seed(0)
+
+
+def describe(error: BaseException) -> frames.Message:
+    """Returns the report of an uncaught exception, its texts bounded, whatever its methods do."""
+    exit_code = _system_exit_code(error) if isinstance(error, SystemExit) else None
+    error.__traceback__ = _foreign_frames(error.__traceback__)
+    try:
+        message = str(error)
+    except BaseException:
+        message = "<exception str() failed>"
+    try:
+        lines = traceback.TracebackException(type(error), error, error.__traceback__).format()
+        text = "".join(lines)
+    except BaseException:
+        text = f"{type(error).__name__}: {message}\n"
+    exception = {"name": _clip(type(error).__name__), "message": _clip(message), "traceback": _clip(text)}
+    return {"kind": "failed", "exception": exception, "exit_code": exit_code, "oom": isinstance(error, MemoryError)}
+
+
+def _foreign_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """Leaves out the frames of this file at the top of a traceback."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def _clip(text: str) -> str:
+    half = _TEXT_LIMIT // 2
+    return text if len(text) <= _TEXT_LIMIT else f"{text[:half]}\n[...]\n{text[-half:]}"
+
+
+def _expression(node: Any) -> Any:
+    import ast
+
+    return ast.Expression(node)
+
+
+def _system_exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return int(error.code) & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _exit_code(failure: dict[str, Any] | None) -> int:
+    if failure is None:
+        return 0
+    return 1 if failure["exit_code"] is None else int(failure["exit_code"])
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        try:
+            stream.flush()  # type: ignore[union-attr]
+        except BaseException:
+            continue
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _receive_or_leave(connection: socket.socket) -> tuple[frames.Message, list[int]]:
+    try:
+        return frames.receive(connection, max_fds=3)
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _fork_quietly() -> int:
+    """Forks without the warning of Python 3.12 about threads, which the cells' authors can do nothing about."""
+    if sys.version_info < (3, 12) or processes.count_threads() == 1:
+        return os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
