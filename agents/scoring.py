@@ -1,8 +1,7 @@
-"""Log-probabilities of chosen tokens, the same computation for engines and for losses."""
+"""Log-probabilities of chosen tokens: one computation for engines and for losses, so that their numbers agree."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -13,7 +12,10 @@ from cleaner_env.errors import ConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["check_plain_head", "pad_right", "token_logprobs"]
+__all__ = ["check_plain_head", "masked_logprobs"]
+
+CHUNK_LOGITS: Final = 2**26
+"""Logits held at a time."""
 
 _LOGIT_TRANSFORMS: Final = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
@@ -26,49 +28,43 @@ def check_plain_head(model: PreTrainedModel) -> None:
     """
     for name in _LOGIT_TRANSFORMS:
         value = getattr(model.config, name, None)
-        if value not in (None, 1, 1.0):
+        if value not in (None, 1):
             raise ConfigError(f"models that transform their logits are not supported, got {name}={value!r}")
 
 
-def pad_right(sequences: Sequence[Sequence[int]], device: torch.device) -> torch.Tensor:
-    """Stacks sequences of ids, shorter ones filled with zeros on the right, where causal attention does not look."""
-    width = max(map(len, sequences))
-    return torch.tensor([[*ids, *[0] * (width - len(ids))] for ids in sequences], device=device)
+def masked_logprobs(
+    model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, temperature: float = 1.0
+) -> torch.Tensor:
+    """Computes the log-probabilities of the masked tokens, each given all tokens before it in its row.
 
-
-def token_logprobs(
-    model: PreTrainedModel, ids: torch.Tensor, chosen: torch.Tensor, temperature: float = 1.0, chunk: int = 4096
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Computes log-probabilities of chosen tokens and the entropy where each was drawn.
-
-    Only the positions before chosen tokens go through the language-model head, ``chunk`` at a time; in training, the
-    logits of a chunk are computed again for the backward pass rather than kept.
+    Only the positions before masked tokens go through the language-model head, `CHUNK_LOGITS` logits at a time; where there
+    are several chunks, their logits are computed again for the backward pass rather than kept.
 
     Args:
         model: A causal language model with a plain head (see `check_plain_head`).
-        ids: ``[batch, width]`` ids, padded on the right.
-        chosen: ``[batch, width]`` booleans; the first column must be false.
+        ids: Of shape ``(rows, width)``. Padding, of any id, is on the right, where causal attention does not look.
+        mask: Booleans of the same shape; none true in the first column.
         temperature: Divides the logits.
-        chunk: Positions per chunk.
 
     Returns:
-        Two float32 vectors with one entry per chosen token, row by row: log-probabilities and entropies, both in nats. The
-        entropies carry no gradient.
+        A float32 vector, one entry per true element of ``mask`` in row-major order, in nats.
+
+    Raises:
+        ValueError: A first token is masked; nothing predicts it.
     """
+    if mask[:, 0].any():
+        raise ValueError("the first token of a row has no log-probability; leave it out of the mask")
     transformer: Any = model.base_model
-    hidden = transformer(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][chosen[:, 1:]]
-    targets = ids[:, 1:][chosen[:, 1:]]
-    head: Any = model.get_output_embeddings()
+    hidden = transformer(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][mask[:, 1:]]
+    targets = ids[:, 1:][mask[:, 1:]]
+    head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
 
-    def score(hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        distribution = torch.log_softmax(head(hidden).float() / temperature, dim=-1)
-        with torch.no_grad():
-            entropies = -(distribution.exp() * distribution).sum(-1)
-        return distribution.gather(-1, targets[:, None])[:, 0], entropies
+    def score(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = head(hidden).float() / temperature
+        return -torch.nn.functional.cross_entropy(logits, targets, reduction="none")
 
-    parts = []
-    for part in zip(hidden.split(chunk), targets.split(chunk), strict=True):
-        save_memory = torch.is_grad_enabled() and len(hidden) > chunk
-        parts.append(checkpoint(score, *part, use_reentrant=False) if save_memory else score(*part))
-    logprobs, entropies = zip(*parts, strict=True)
-    return torch.cat(logprobs), torch.cat(entropies)
+    size = max(1, CHUNK_LOGITS // model.config.vocab_size)
+    if len(targets) <= size:
+        return score(hidden, targets)
+    chunks = zip(torch.split(hidden, size), torch.split(targets, size), strict=True)
+    return torch.cat([checkpoint(score, *chunk, use_reentrant=False) for chunk in chunks])
