@@ -20,3 +20,34 @@ settings.load_profile("cleaner")
 def python_call():
     """Writes a turn that calls the tool in the fenced format."""
     return lambda code, reasoning="": f"{reasoning}```python\n{code}\n```"
+
+
+@pytest.fixture(scope="session")
+def model_directory(tmp_path_factory):
+    """A directory with a small Llama of random weights and a tokenizer with a chat template; for reading only."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from cleaner_env.agents.tiny_tokenizer import train_tiny_tokenizer
+
+    tokenizer = train_tiny_tokenizer(
+        ["Let a = 1 + 2.\n```python\nprint(a)\n```\n", "\\boxed{3}", "user assistant tool"] * 3
+    )
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        initializer_range=0.3,
+    )
+    directory = tmp_path_factory.mktemp("models") / "tiny-random"
+    LlamaForCausalLM(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
