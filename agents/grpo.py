@@ -36,7 +36,8 @@ from cleaner_env.agents.summary import Summary, summarise
 from cleaner_env.agents.transformers_engine import TransformersEngine
 from cleaner_env.config import dump_toml
 from cleaner_env.conversation import Conversation
-from cleaner_env.errors import InfrastructureError
+from cleaner_env.errors import ConfigError, InfrastructureError
+from cleaner_env.registration import ENVIRONMENTS
 from cleaner_env.wrappers.saar import SAARWrapper
 
 if TYPE_CHECKING:
@@ -336,6 +337,11 @@ def _named(prefix: str, summary: Summary) -> dict[str, float]:
 
 
 def _make_envs(config: GRPOConfig, split: str | None, count: int) -> list[SAARWrapper]:
+    try:
+        gym.spec(config.env.id)
+    except gym.error.Error:
+        known = ", ".join(ENVIRONMENTS)
+        raise ConfigError(f"env.id must be a registered environment, such as {known}; got {config.env.id!r}") from None
     options = {"dataset": config.env.dataset, "split": split, "sandbox": config.env.sandbox}
     optional = {"tool_format": config.env.tool_format, "max_turns": config.env.max_turns}
     options |= {name: value for name, value in optional.items() if value is not None}

@@ -172,6 +172,7 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         self.render_mode = render_mode
         self.observation_space = ConversationSpace()
         self.action_space = UtteranceSpace()
+        self._borrows_sandbox = isinstance(sandbox, str)
         self.sandbox = shared_sandbox(sandbox, **(sandbox_options or {})) if isinstance(sandbox, str) else sandbox
         self._rewards = (float(reward[0]), float(reward[1]))
         self._limits = limits or Limits()
@@ -420,8 +421,10 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         return None
 
     def close(self) -> None:
-        """Ends the interpreter of the episode. The sandbox itself is closed when its last user is gone."""
+        """Ends the interpreter of the episode, and the sandbox where no other environment shares it. May be called twice."""
         self._close_session()
+        if self._borrows_sandbox:
+            self.sandbox.close()
 
     def _close_session(self) -> None:
         session, self._session = self._session, None

@@ -1,7 +1,11 @@
+import contextlib
 import gc
 import json
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -277,19 +281,36 @@ def test_rendering(make_env, python_call, capsys):
     assert printed.endswith("[tool]\n42\n\n")
 
 
-def test_a_forgotten_environment_leaves_no_interpreter(python_call):
-    sandbox = make_sandbox("local")
-    env = ToolUseEnv("arithmetic", sandbox=sandbox, tool_format="python")
-    env.reset(seed=0)
-    conversation, *_ = env.step(python_call("import os\nprint(os.getcwd())"))
-    folder = conversation[-1]["content"]
-    import pathlib
+def descendants():
+    """The processes that this one started, directly or not."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if fields[0] != "Z":
+                parents[int(stat.parent.name)] = int(fields[1])
+    found, queue = set(), [os.getpid()]
+    while queue:
+        parent = queue.pop()
+        children = {child for child, its_parent in parents.items() if its_parent == parent}
+        found |= children
+        queue += children
+    return found
 
-    assert pathlib.Path(folder).is_dir()
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are counted in /proc")
+def test_a_forgotten_environment_leaves_no_process(python_call):
+    before = descendants()
+    env = ToolUseEnv("arithmetic", sandbox="local", sandbox_options={"preload": ("json",)}, tool_format="python")
+    env.reset(seed=0)
+    env.step(python_call("1"))
+    assert descendants() - before
     del env
     gc.collect()
-    assert not pathlib.Path(folder).exists()
-    sandbox.close()
+    deadline = time.monotonic() + 10
+    while descendants() - before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert descendants() - before == set()
 
 
 def test_importing_the_package_is_light_and_registers():

@@ -1,0 +1,189 @@
+"""The trainer over a real engine and a real sandbox, with a model of random weights where its skill does not matter."""
+
+import json
+import math
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
+
+from cleaner_env.agents.grpo import (
+    EvaluationConfig,
+    GRPOConfig,
+    GRPOTrainer,
+    RolloutConfig,
+    SAARConfig,
+    old_logprobs,
+    problem_indices,
+)
+from cleaner_env.agents.grpo_config import EnvironmentConfig
+from cleaner_env.agents.rendering import Renderer
+from cleaner_env.agents.scoring import masked_logprobs
+from cleaner_env.agents.transformers_engine import TransformersEngine
+from cleaner_env.conversation import Completion, splice
+from cleaner_env.errors import ConfigError
+
+
+@pytest.fixture
+def config(tmp_path):
+    return GRPOConfig(
+        steps=2,
+        runs=str(tmp_path),
+        name="run",
+        save_every=1,
+        rollout=RolloutConfig(problems=2, group_size=4, turn_tokens=12, context_tokens=300, concurrency=5),
+        evaluation=EvaluationConfig(every=1, episodes=3),
+    )
+
+
+@pytest.fixture
+def make_trainer(random_model, tokenizer):
+    trainers = []
+
+    def make(config):
+        trainers.append(GRPOTrainer(config, random_model(), tokenizer))
+        return trainers[-1]
+
+    yield make
+    for trainer in trainers:
+        trainer.close()
+
+
+def metrics_of(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if not name.startswith("speed/")} for line in lines]
+
+
+def test_a_run_leaves_everything_behind(make_trainer, config):
+    folder = make_trainer(config).run()
+    assert [line["step"] for line in metrics_of(folder)] == [0, 1, 2]
+    assert all("eval/success" in line for line in metrics_of(folder))
+    episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    train = [episode for episode in episodes if episode["phase"] == "train"]
+    assert len(train) == 2 * 2 * 4
+    assert len(episodes) == len(train) + 3 * 3
+    for step in (1, 2):
+        for group in (0, 1):
+            members = [e for e in train if e["step"] == step and e["group"] == group]
+            assert len({e["info"]["problem_id"] for e in members}) == 1
+            assert sum(e["purified"] for e in members) == 2
+    assert not any(episode["purified"] for episode in episodes if episode["phase"] == "eval")
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "config.toml").exists()
+    assert list((folder / "tensorboard").iterdir())
+    model = AutoModelForCausalLM.from_pretrained(folder / "checkpoints" / "step-000002")
+    assert model.config.hidden_size == 32
+
+
+def test_equal_seeds_give_equal_runs_and_others_do_not(make_trainer, config):
+    runs = [
+        metrics_of(make_trainer(replace(config, name=name, seed=seed)).run())
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    ]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+def test_an_existing_run_is_not_overwritten(make_trainer, config):
+    make_trainer(config).run()
+    with pytest.raises(ConfigError, match="run"):
+        make_trainer(config).run()
+
+
+def test_ctrl_c_ends_the_run_with_a_checkpoint(make_trainer, config):
+    trainer = make_trainer(
+        replace(config, steps=10_000, save_every=10_000, evaluation=EvaluationConfig(every=10_000, episodes=2))
+    )
+
+    def interrupt():
+        while trainer.steps_done < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    folder = trainer.run()
+    thread.join()
+    assert trainer.steps_done < 10_000
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == [f"step-{trainer.steps_done:06d}"]
+    assert metrics_of(folder)[-1]["step"] == trainer.steps_done
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_engine_samples_from_what_the_learner_learned(make_trainer, config):
+    trainer = make_trainer(config)
+    trainer.step()
+    assert trainer.engine.logprobs([[5, 6, 7]], [1]) == [
+        pytest.approx(reference_logprobs(trainer.learner.model, [5, 6, 7])[1:], abs=1e-4)
+    ]
+
+
+def reference_logprobs(model, ids):
+    mask = torch.tensor([[False] + [True] * (len(ids) - 1)])
+    with torch.no_grad():
+        return [math.nan, *masked_logprobs(model, torch.tensor([ids]), mask).tolist()]
+
+
+def test_grafted_turns_are_scored_under_the_purified_context(random_model, tokenizer):
+    model = random_model()
+    engine, renderer = TransformersEngine(model, tokenizer), Renderer(tokenizer)
+
+    def completion(text):
+        pieces = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+        ids = [*pieces["input_ids"], tokenizer.eos_token_id]
+        return Completion(text, ids, [-9.0] * len(ids), [start for start, _ in pieces["offset_mapping"]] + [len(text)])
+
+    failed, fixed = completion("Compute a.\nprnt(a)"), completion("Fix.\nprint(a)")
+    joined = splice(failed, len("Compute a.\n"), fixed, len("Fix.\n"))
+    start = ({"role": "user", "content": "Let a = 1."}, {"role": "assistant", "content": joined})
+    later = ({"role": "tool", "content": "1"}, {"role": "assistant", "content": completion("\\boxed{1}")})
+    rows = [renderer.render(start + later), renderer.render((start[0], {"role": "assistant", "content": failed}))]
+
+    values, gaps = old_logprobs(engine, rows, temperature=1.0)
+
+    full = reference_logprobs(model, list(rows[0].token_ids))
+    grafted = [position for position, flag in enumerate(rows[0].grafted) if flag]
+    assert grafted
+    assert [values[0][position] for position in grafted] == pytest.approx([full[p] for p in grafted], abs=1e-4)
+    assert gaps == pytest.approx([-9.0 - full[position] for position in grafted], abs=1e-4)
+    untouched = [p for p, action in enumerate(rows[0].action_mask) if action and p not in grafted]
+    assert {values[0][position] for position in untouched} == {-9.0}
+    assert values[1][:5] == pytest.approx(rows[1].logprobs[:5], nan_ok=True)
+
+
+@given(seed=st.integers(0, 9), count=st.integers(1, 7), problems=st.integers(1, 20))
+def test_every_epoch_visits_every_problem_once(seed, count, problems):
+    steps = [problem_indices(seed, step, count, problems) for step in range(-(-2 * problems // count))]
+    visited = [index for step in steps for index in step]
+    for epoch in range(2):
+        assert sorted(visited[epoch * problems : (epoch + 1) * problems]) == list(range(problems))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: SAARConfig(share=1.1), "share"),
+        (lambda: SAARConfig(similarity_threshold=-1), "similarity_threshold"),
+        (lambda: SAARConfig(max_retries=-1), "max_retries"),
+        (lambda: RolloutConfig(group_size=1), "group_size"),
+        (lambda: RolloutConfig(temperature=0), "temperature"),
+        (lambda: GRPOConfig(steps=0), "steps"),
+        (lambda: GRPOConfig(seed=-1), "seed"),
+        (lambda: EvaluationConfig(every=0), "every"),
+    ],
+)
+def test_options_out_of_range_are_refused(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()
+
+
+def test_unknown_environments_are_refused(random_model, tokenizer, config):
+    with pytest.raises(ConfigError, match="CleanerChess-v0"):
+        GRPOTrainer(replace(config, env=EnvironmentConfig(id="CleanerChess-v0")), random_model(), tokenizer)
