@@ -64,6 +64,15 @@ def shared_sandbox(name: str = "auto", **options: Any) -> Sandbox:
         return borrowed
 
 
+def _forget_parent() -> None:
+    """In a forked child: another thread may have held the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_parent)
+
+
 def _give_back(key: tuple[object, ...], borrower: int) -> None:
     with _lock:
         sandbox, borrowers = _shared[key]

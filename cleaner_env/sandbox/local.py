@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from cleaner_env.errors import ConfigError, SandboxError
 from cleaner_env.sandbox.protocol import Execution, Limits
 from cleaner_env.sandbox.replies import execution_from_reply, infrastructure_error
 from cleaner_env.sandbox.worker import frames
+from cleaner_env.sandbox.worker.isolation import NAMESPACE_FLAGS
 
 __all__ = ["LocalSandbox", "LocalSession"]
 
@@ -51,6 +54,8 @@ class LocalSandbox:
         preload: Modules that the warm interpreter imports, where installed, so that sessions have them at no cost.
         limits: The default limits of a cell or script.
         python: The interpreter to run, CPython 3.8 or later; default this process's own.
+        namespaces: The namespaces to put sessions in, of ``user``, ``mount``, ``pid``, ``net`` and ``ipc``; default the
+            best set that the kernel gives. Where it refuses the given ones, none are used.
 
     Raises:
         ConfigError: An option has the wrong type.
@@ -59,7 +64,11 @@ class LocalSandbox:
     name = "local"
 
     def __init__(
-        self, preload: Sequence[str] = (), limits: Limits | None = None, python: str | os.PathLike[str] | None = None
+        self,
+        preload: Sequence[str] = (),
+        limits: Limits | None = None,
+        python: str | os.PathLike[str] | None = None,
+        namespaces: Sequence[str] | None = None,
     ) -> None:
         if isinstance(preload, str) or not all(isinstance(module, str) for module in preload):
             raise ConfigError(f"preload must be a sequence of module names, got {preload!r}")
@@ -68,10 +77,12 @@ class LocalSandbox:
         self.preload = tuple(preload)
         self.limits = limits or Limits()
         self.python = os.fspath(python or sys.executable)
+        self.namespaces = _checked_namespaces(namespaces)
         self._lock = threading.Lock()
         self._zygote: _Zygote | None = None
         self._sessions: weakref.WeakSet[LocalSession] = weakref.WeakSet()
         self._closed = False
+        _sandboxes.add(self)
 
     def open(self) -> LocalSession:
         """Opens a fresh session; starts the warm interpreter if there is none.
@@ -125,6 +136,13 @@ class LocalSandbox:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _forget_processes(self) -> None:
+        """In a forked child: what runs is the parent's. Sessions start anew, and replay their cells, when next used."""
+        self._lock = threading.Lock()
+        self._zygote = None
+        for session in list(self._sessions):
+            session._channel = None
+
     def _living_zygote(self) -> _Zygote:
         with self._lock:
             if self._closed:
@@ -132,15 +150,18 @@ class LocalSandbox:
             if self._zygote is None or not self._zygote.is_alive():
                 if self._zygote is not None:
                     self._zygote.close()
-                self._zygote = _Zygote(self.python, self.preload)
+                self._zygote = _Zygote(self.python, self.preload, self.namespaces)
             return self._zygote
 
     def _connect(self) -> _Channel:
         """Has a keeper forked, and waits until its interpreter is ready; tries a second zygote if the first just died."""
+        zygote = self._living_zygote()
         try:
-            return self._living_zygote().fork_keeper()
+            return zygote.fork_keeper()
         except SandboxError:
-            return self._living_zygote().fork_keeper()
+            if not zygote.wait_for_end(timeout_s=1.0):
+                raise
+        return self._living_zygote().fork_keeper()
 
 
 class LocalSession:
@@ -177,7 +198,7 @@ class LocalSession:
         limits = limits or self._sandbox.limits
         started = time.monotonic()
         try:
-            if self._channel is None or not self._channel.is_usable():
+            if self._channel is None:
                 self._replace()
             assert self._channel is not None
             execution, lost = self._channel.run(code, stdin, limits, script)
@@ -219,9 +240,7 @@ class _Channel:
     def __init__(self, connection: socket.socket) -> None:
         self.keeper_pid: int | None = None
         self._connection = connection
-        self._owner = os.getpid()
-        self.close = weakref.finalize(self, connection.close)
-        _open_sockets.add(connection)
+        self.close = weakref.finalize(self, _hang_up, connection)
 
     def wait_until_ready(self) -> None:
         """Waits for the keeper and its interpreter.
@@ -237,10 +256,6 @@ class _Channel:
             if message.get("kind") == "keeper":
                 self.keeper_pid = int(message["pid"])
             ready = ready or message.get("kind") == "ready"
-
-    def is_usable(self) -> bool:
-        """Whether the keeper may be there, and was not left behind by a fork of this process."""
-        return self._owner == os.getpid() and self._connection.fileno() >= 0
 
     def run(self, code: str, stdin: str | None, limits: Limits, script: bool) -> tuple[Execution, bool]:
         """Runs a cell; returns its outcome, and whether the session's state is lost.
@@ -264,25 +279,36 @@ class _Channel:
         except EOFError:
             raise SandboxError("the sandbox died") from None
         except TimeoutError:
+            self._kill_keeper()
             raise SandboxError(f"the sandbox did not answer within {timeout_s:g} s") from None
         except (OSError, frames.FrameError) as error:
             raise SandboxError(f"the sandbox's answer cannot be read: {error}") from None
+
+    def _kill_keeper(self) -> None:
+        """Ends a keeper that hangs; its silence instead of an end of file says that it is still there."""
+        if self.keeper_pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.keeper_pid, signal.SIGKILL)
 
 
 class _Zygote:
     """The warm interpreter: a child process and the socket to it."""
 
-    def __init__(self, python: str, preload: Sequence[str]) -> None:
-        ours, theirs = socket.socketpair()
-        self._owner = os.getpid()
+    def __init__(self, python: str, preload: Sequence[str], namespaces: Sequence[str] | None) -> None:
+        ours, theirs = _socket_pair()
         self._control = ours
         self._sending = threading.Lock()
-        _open_sockets.add(ours)
         with theirs, tempfile.TemporaryFile() as errors:
-            options = json.dumps({"preload": list(preload), "folder": str(_sessions_folder())})
+            options = {
+                "preload": list(preload),
+                "folder": str(_sessions_folder()),
+                "hidden": [str(Path(__file__).parents[1])],  # With the answers to the built-in problems in it.
+                "namespaces": None if namespaces is None else list(namespaces),
+            }
+            arguments = [str(Path(__file__).parent), str(theirs.fileno()), json.dumps(options)]
             try:
                 self._process = subprocess.Popen(
-                    [python, "-s", "-B", "-c", _LAUNCH, str(Path(__file__).parent), str(theirs.fileno()), options],
+                    [python, "-s", "-B", "-c", _LAUNCH, *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=errors,
@@ -295,7 +321,7 @@ class _Zygote:
                 ours.close()
                 raise SandboxError(f"cannot start the sandbox's interpreter {python!r}: {error}") from None
             theirs.close()
-            self.close = weakref.finalize(self, _end_zygote, self._process, ours, self._owner)
+            self.close = weakref.finalize(self, _end_zygote, self._process, ours, os.getpid())
             try:
                 self.facts = frames.receive_timed(ours, _START_TIMEOUT_S)
             except (EOFError, OSError, frames.FrameError):
@@ -305,7 +331,13 @@ class _Zygote:
                 raise SandboxError(f"the sandbox's interpreter {python!r} did not start: {lines[-1]}") from None
 
     def is_alive(self) -> bool:
-        return self._owner == os.getpid() and self._process.poll() is None
+        return self._process.poll() is None
+
+    def wait_for_end(self, timeout_s: float) -> bool:
+        """Waits for the process to end; returns whether it has."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        return not self.is_alive()
 
     def fork_keeper(self) -> _Channel:
         """Has a keeper forked for a new session.
@@ -313,7 +345,7 @@ class _Zygote:
         Raises:
             SandboxError: The zygote or the keeper failed.
         """
-        ours, theirs = socket.socketpair()
+        ours, theirs = _socket_pair()
         channel = _Channel(ours)
         with theirs:
             try:
@@ -330,11 +362,18 @@ class _Zygote:
         return channel
 
 
+def _hang_up(connection: socket.socket) -> None:
+    """Closes a socket so that the other side, and a thread that waits on this side, see the end at once."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
+
+
 def _end_zygote(process: subprocess.Popen[bytes], control: socket.socket, owner: int) -> None:
-    control.close()
     if owner != os.getpid():
         process.returncode = 0  # It is another process's child; nothing to wait for.
         return
+    _hang_up(control)
     try:
         process.wait(_REPLY_GRACE_S)
     except subprocess.TimeoutExpired:
@@ -372,14 +411,31 @@ def _sessions_folder() -> Path:
     return private
 
 
+def _checked_namespaces(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    unknown = [names] if isinstance(names, str) else [name for name in names if name not in NAMESPACE_FLAGS]
+    if unknown:
+        raise ConfigError(f"unknown namespace {unknown[0]!r}; give a sequence of {', '.join(NAMESPACE_FLAGS)}")
+    return tuple(names)
+
+
 _open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+_sandboxes: weakref.WeakSet[LocalSandbox] = weakref.WeakSet()
 
 
-def _close_inherited_sockets() -> None:
-    """Lets a forked child go of its parent's sandboxes, which could not see the end of the parent otherwise."""
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    pair = socket.socketpair()
+    _open_sockets.update(pair)
+    return pair
+
+
+def _forget_parent() -> None:
+    """Lets a forked child go of its parent's processes, which could not see the end of the parent otherwise."""
     for connection in list(_open_sockets):
         connection.close()
+    for sandbox in list(_sandboxes):
+        sandbox._forget_processes()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_inherited_sockets)
+os.register_at_fork(after_in_child=_forget_parent)

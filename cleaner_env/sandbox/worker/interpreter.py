@@ -6,6 +6,7 @@ keeper and show the token that it was given, so a cell that closes or writes to 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import io
@@ -60,6 +61,7 @@ class Interpreter:
                 before.restore_offsets()
                 frames.send(connection, {"kind": "ended", "status": status})
                 command, fds = _receive_or_leave(connection)
+                before.restore_working_folder()
             connection.close()
             del connection
             before.restore_random()
@@ -169,6 +171,10 @@ class _BeforeFork:
         random = sys.modules.get("random")
         self._random = getattr(random, "_inst", None)
         self._random_state = self._random.getstate() if self._random is not None else None
+        try:
+            self._folder: str | None = os.getcwd()
+        except OSError:
+            self._folder = None
         self._offsets: list[tuple[int, int, int]] = []
         for name in os.listdir("/dev/fd"):
             fd = int(name)
@@ -182,6 +188,12 @@ class _BeforeFork:
         """Undoes, in the child, that ``random`` reseeds itself after a fork."""
         if self._random is not None:
             self._random.setstate(self._random_state)
+
+    def restore_working_folder(self) -> None:
+        """Enters the working folder anew, in the parent: a failed cell may have had it replaced by one of the same name."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(self._folder)
 
     def restore_offsets(self) -> None:
         """Puts back, in the parent, the offsets and flags of open files, which the child shares."""

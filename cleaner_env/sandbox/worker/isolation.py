@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import resource
+import socket
+import struct
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +28,9 @@ CANDIDATES: tuple[tuple[str, ...], ...] = (
 )
 """Sets of namespaces to try, best first."""
 
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x8, 0x1000, 0x4000, 0x40000
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
+_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 0x1
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 0x1
 _SYS_MOUNT_SETATTR = 442  # The same number on every architecture.
 _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 24, 36, 38
@@ -55,11 +60,16 @@ def enter_namespaces(names: Sequence[str]) -> None:
         _write_file("/proc/self/gid_map", f"{gid} {gid} 1")
 
 
-def mount_private_folder(path: str, size_bytes: int) -> None:
+def mount_private_folder(path: str, size_bytes: int, hidden: Sequence[str] = ()) -> None:
     """Gives this mount namespace a read-only view of everything but a fresh file system at ``path``.
 
     Its subfolder ``files`` is what everyone else sees at ``path``; this process stays above it, so that what lies beside
     ``files`` is out of their reach. For the first process of a new process namespace only, as it also mounts ``/proc``.
+
+    Args:
+        path: An existing folder.
+        size_bytes: The most that the new file system may hold.
+        hidden: Folders that are made to look empty.
 
     Raises:
         OSError: The kernel refuses.
@@ -79,10 +89,18 @@ def mount_private_folder(path: str, size_bytes: int) -> None:
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     if os.path.isdir("/dev/shm"):
         _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={size_bytes},mode=1777")
+    for folder in hidden:
+        _mount("tmpfs", folder, "tmpfs", _MS_RDONLY | _MS_NOSUID | _MS_NODEV, "size=4k,mode=0555")
     _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={size_bytes},mode=0700")
     os.chdir(path)
     os.mkdir("files", 0o700)
     _mount("files", path, None, _MS_BIND)
+
+
+def raise_loopback() -> None:
+    """Switches the loopback device of a new network namespace on; there is no other device in it."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
 
 
 def become_subreaper() -> None:

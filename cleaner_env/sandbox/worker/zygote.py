@@ -14,11 +14,12 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from typing import NoReturn
 
 from . import frames, isolation, keeper, processes
 
-_FILES_BYTES = 640 << 20  # Room for the tree, its copies, and what a failing cell writes.
+_FILES_BYTES = 320 << 20  # Five times what the tree may hold: room for copies old and new, and for what a cell writes.
 
 
 def main(arguments: list[str]) -> NoReturn:
@@ -26,7 +27,8 @@ def main(arguments: list[str]) -> NoReturn:
 
     Args:
         arguments: The descriptor of the Unix socket to the host, and a JSON object with ``preload`` (names of modules to
-            import where they are installed) and ``folder`` (an own, empty folder for the sessions' files).
+            import where they are installed), ``folder`` (an own, empty folder for the sessions' files), ``hidden``
+            (folders that the sessions shall not see) and ``namespaces`` (those to try, ``null`` for the best to be had).
     """
     control = socket.socket(fileno=int(arguments[0]))
     control.set_inheritable(False)
@@ -34,7 +36,7 @@ def main(arguments: list[str]) -> NoReturn:
     for name in [name for name in sys.modules if name == "worker" or name.startswith("worker.")]:
         del sys.modules[name]  # The name is free for the cells' own modules.
     isolation.become_subreaper()
-    zygote = Zygote(control, options["folder"], options["preload"])
+    zygote = Zygote(control, **options)
     frames.send(control, zygote.describe())
     zygote.serve()
 
@@ -42,11 +44,20 @@ def main(arguments: list[str]) -> NoReturn:
 class Zygote:
     """Forks keepers, and clears away what a dead one leaves."""
 
-    def __init__(self, control: socket.socket, folder: str, preload: list[str]) -> None:
+    def __init__(
+        self,
+        control: socket.socket,
+        folder: str,
+        preload: list[str],
+        hidden: list[str],
+        namespaces: list[str] | None,
+    ) -> None:
         self.control = control
         self.folder = folder
         self.preloaded = _preload(preload)
-        self.namespaces = _available_namespaces(folder)
+        self.hidden = hidden
+        wanted = isolation.CANDIDATES if namespaces is None else (tuple(namespaces), ())
+        self.namespaces = _first_available(wanted, folder, hidden)
         self.keepers: dict[int, str] = {}
         self.sessions = 0
         self.own_folder = ""
@@ -125,8 +136,10 @@ class Zygote:
                 visible = os.path.join(folder, "files")
                 os.chdir(folder)
             else:
-                isolation.mount_private_folder(folder, _FILES_BYTES)
+                isolation.mount_private_folder(folder, _FILES_BYTES, self.hidden)
                 visible = folder
+            if "net" in self.namespaces:
+                isolation.raise_loopback()
             isolation.set_traceable(False)
             session = keeper.Keeper(session_fd, session_fd, visible, self.base_bytes, list(self.namespaces))
             frames.write(session_fd, {"kind": "ready", "folder": visible})
@@ -138,9 +151,8 @@ class Zygote:
 
     def _wait_for_keepers(self) -> None:
         """Stays until the keepers, which have lost the host too, are done, to remove what is left of them."""
-        give_up = time.monotonic() + 10
-        while self.keepers and time.monotonic() < give_up:
-            time.sleep(0.01)
+        while self.keepers:
+            time.sleep(0.02)
             self._clear_away()
         shutil.rmtree(self.own_folder, ignore_errors=True)
 
@@ -162,9 +174,9 @@ def _preload(names: list[str]) -> list[str]:
     return loaded
 
 
-def _available_namespaces(folder: str) -> list[str]:
-    """Returns the best set of namespaces that this kernel gives to this user, found by trying."""
-    for names in isolation.CANDIDATES:
+def _first_available(wanted: Sequence[Sequence[str]], folder: str, hidden: Sequence[str]) -> list[str]:
+    """Returns the first set of namespaces that this kernel gives to this user, found by trying."""
+    for names in wanted:
         launcher = os.fork()
         if launcher == 0:
             code = 1
@@ -173,7 +185,7 @@ def _available_namespaces(folder: str) -> list[str]:
                 pid = os.fork()
                 if pid == 0:
                     if "mount" in names:
-                        isolation.mount_private_folder(folder, 1 << 20)
+                        isolation.mount_private_folder(folder, 1 << 20, hidden)
                     os._exit(0)
                 code = os.waitpid(pid, 0)[1]
             finally:
