@@ -27,7 +27,7 @@ from cleaner_env.grading.extraction import python_blocks, without_thinking
 from cleaner_env.grading.verdict import Grade
 
 if TYPE_CHECKING:
-    from cleaner_env.sandbox.protocol import Execution, Limits, Sandbox
+    from cleaner_env.sandbox.protocol import Execution, Limits, Sandbox, Session
 
 __all__ = ["CodeTest", "CodeTests", "grade_code"]
 
@@ -44,6 +44,7 @@ from math import ceil, comb, factorial, floor, gcd, inf, isqrt, lcm, log, log2, 
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _HEX_LITERAL = re.compile(r"'((?:[0-9a-f]{2})*)'")
 _OUTPUT_BYTES: Final = 16 * 2**20
+_PIECE: Final = 60_000
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,7 @@ def _passes(code: str, test: CodeTest, gold: CodeTests, wall_s: float, sandbox: 
     limits = Limits(wall_s=wall_s, memory_mb=gold.memory_mb, output_bytes=_OUTPUT_BYTES)
     if gold.function is None:
         execution = _checked(sandbox.run_script(code, test.input, limits))
-        ended_well = execution.ok or (execution.status == "exit" and execution.exit_code == 0)
-        return ended_well and _same_output(execution.stdout, test.output)
+        return execution.ok and _same_output(execution.stdout, test.output)
     value = _call(code, gold.function, _arguments(test), limits, sandbox)
     return value is not None and _same_value(value[0], _read_json(test.output))
 
@@ -190,16 +190,31 @@ def _call(code: str, function: str, arguments: str, limits: Limits, sandbox: San
         left_s = limits.wall_s - definition.duration_s
         if not definition.ok or left_s <= 0:
             return None
-        # Hexadecimal digits need no unescaping here: what comes out of a sandbox is not trusted.
-        cell = f"__import__('json').dumps({call}).encode().hex()"
-        returned = _checked(session.run(cell, limits=replace(limits, wall_s=left_s)))
-    literal = _HEX_LITERAL.fullmatch(returned.value or "")
-    if not returned.ok or literal is None:
-        return None
+        digits = _returned_digits(session, call, replace(limits, wall_s=left_s))
     try:
-        return (_read_json(bytes.fromhex(literal.group(1)).decode()),)
+        return None if digits is None else (_read_json(bytes.fromhex(digits).decode()),)
     except (ValueError, RecursionError):
         return None
+
+
+def _returned_digits(session: Session, call: str, limits: Limits) -> str | None:
+    """Evaluates a call and returns its value as JSON in hexadecimal digits, fetched in pieces that fit into a cell's value.
+
+    Digits need no unescaping here, for what comes out of a sandbox is not trusted.
+    """
+    cell = f"(__returned := __import__('json').dumps({call}).encode().hex())[:{_PIECE}]"
+    pieces: list[str] = []
+    while len(pieces) * _PIECE <= _OUTPUT_BYTES:
+        execution = _checked(session.run(cell, limits=limits))
+        literal = _HEX_LITERAL.fullmatch(execution.value or "")
+        if not execution.ok or literal is None:
+            return None
+        pieces.append(literal.group(1))
+        if len(pieces[-1]) < _PIECE:
+            return "".join(pieces)
+        start = len(pieces) * _PIECE
+        cell = f"__returned[{start}:{start + _PIECE}]"
+    return None
 
 
 def _same_output(actual: str, expected: str) -> bool:

@@ -12,6 +12,7 @@ import json
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -262,11 +263,9 @@ def _read_csv(file: Path) -> Iterator[tuple[int, Any]]:
 def _read_parquet(file: Path) -> Iterator[tuple[int, Any]]:
     if find_spec("pyarrow") is None:
         raise DataError(f"reading {str(file)!r} needs pyarrow: pip install 'cleaner-env[data]'")
-    import pyarrow
-    import pyarrow.parquet
-
+    parquet: Any = import_module("pyarrow.parquet")
     try:
-        rows = pyarrow.parquet.read_table(file).to_pylist()
-    except (pyarrow.ArrowException, ValueError) as error:
+        rows = parquet.read_table(file).to_pylist()
+    except (parquet.lib.ArrowException, ValueError) as error:
         raise DataError(f"{file}: not valid Parquet: {error}") from None
     yield from enumerate(rows, 1)
