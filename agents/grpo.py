@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from math import isnan
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -92,6 +92,7 @@ class GRPOTrainer:
         self.config = config
         self.tokenizer = tokenizer
         self.renderer = Renderer(tokenizer)
+        # The engine runs the very model that the learner updates, so that it samples from the new weights at once.
         self.engine: Engine = TransformersEngine(model, tokenizer)
         self.learner = Learner(model, config.learner, config.rollout.temperature)
         self.steps_done = 0
@@ -104,7 +105,7 @@ class GRPOTrainer:
             max_tokens=config.rollout.turn_tokens,
             temperature=config.rollout.temperature,
             top_p=config.rollout.top_p,
-            stop=self._train_envs[0].unwrapped.tool_format.stop,
+            stop=self._train_envs[0].tool_env.tool_format.stop,
         )
 
     def run(self, progress: Progress | None = None) -> Path:
@@ -126,7 +127,8 @@ class GRPOTrainer:
                 progress.start(config.steps)
             try:
                 self._log(folder, self.evaluate(folder), progress)
-                while self.steps_done < config.steps and not stop.is_set():
+                last = False
+                while not last:
                     metrics = self.step(folder)
                     last = self.steps_done == config.steps or stop.is_set()
                     if last or self.steps_done % config.evaluation.every == 0:
@@ -152,7 +154,6 @@ class GRPOTrainer:
         collected = time.perf_counter()
         rows, grafts = self._training_rows(episodes)
         losses = self.learner.update(rows, self._stream(_MINIBATCHES, step))
-        self.engine.update_weights(self.learner.model.state_dict())
         learned = time.perf_counter()
         self.steps_done += 1
         if folder is not None:
@@ -168,7 +169,7 @@ class GRPOTrainer:
 
     def evaluate(self, folder: RunFolder | None = None) -> dict[str, float]:
         """Measures the policy with SAAR off, on the first problems of the evaluation split."""
-        problems = len(self._eval_envs[0].unwrapped.dataset.problems)
+        problems = len(self._eval_envs[0].tool_env.dataset.problems)
         requests = [
             EpisodeRequest(index % problems, (self.config.seed, _EVALUATE, index), group=index)
             for index in range(self.config.evaluation.episodes)
@@ -204,7 +205,7 @@ class GRPOTrainer:
 
     def _train_requests(self, step: int) -> list[EpisodeRequest]:
         config = self.config.rollout
-        problems = len(self._train_envs[0].unwrapped.dataset.problems)
+        problems = len(self._train_envs[0].tool_env.dataset.problems)
         requests = []
         for group, index in enumerate(problem_indices(self.config.seed, step, config.problems, problems)):
             purified = _purified_members(self.config.saar.share, config.group_size, self._stream(_SHARE, step, group))
@@ -342,9 +343,10 @@ def _make_envs(config: GRPOConfig, split: str | None, count: int) -> list[SAARWr
     except gym.error.Error:
         known = ", ".join(ENVIRONMENTS)
         raise ConfigError(f"env.id must be a registered environment, such as {known}; got {config.env.id!r}") from None
-    options = {"dataset": config.env.dataset, "split": split, "sandbox": config.env.sandbox}
-    optional = {"tool_format": config.env.tool_format, "max_turns": config.env.max_turns}
-    options |= {name: value for name, value in optional.items() if value is not None}
+    options: dict[str, Any] = {"dataset": config.env.dataset, "split": split, "sandbox": config.env.sandbox}
+    options |= {
+        name: getattr(config.env, name) for name in ("tool_format", "max_turns") if getattr(config.env, name) is not None
+    }
     return [
         SAARWrapper(
             gym.make(config.env.id, disable_env_checker=True, **options),

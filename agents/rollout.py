@@ -13,6 +13,7 @@ import numpy as np
 from cleaner_env.agents.engine import Engine, Sampling
 from cleaner_env.agents.rendering import Renderer
 from cleaner_env.conversation import Completion, Conversation
+from cleaner_env.env import ToolUseEnv
 from cleaner_env.wrappers.saar import Repair, SAARWrapper
 
 __all__ = ["Episode", "EpisodeRequest", "run_episodes"]
@@ -60,7 +61,7 @@ class Episode:
     @property
     def valid(self) -> bool:
         """Whether the outcome is the model's own, and not that of a failing sandbox."""
-        return self.info["stop_condition"] != "infrastructure_error"
+        return bool(self.info["stop_condition"] != "infrastructure_error")
 
     def as_record(self) -> dict[str, Any]:
         """The episode as plain JSON values."""
@@ -155,7 +156,9 @@ def _step(episode: _Running, turn: Completion) -> Episode | None:
 
 
 def _run_out_of_context(episode: _Running) -> Episode:
-    finished = _after(episode, episode.env.unwrapped.truncate())
+    inner = episode.env.unwrapped
+    assert isinstance(inner, ToolUseEnv)
+    finished = _after(episode, inner.truncate())
     assert finished is not None
     return finished
 
