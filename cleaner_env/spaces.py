@@ -152,7 +152,7 @@ def _batch_differing(spaces: Sequence[Space[Any]]) -> Tuple[Any]:
 
 for _space in (UtteranceSpace, ConversationSpace):
     # Gymnasium dispatches on the type of the elements, which its own annotation does not say.
-    batch_differing_spaces.register(_space, _batch_differing)  # type: ignore[call-overload]
+    batch_differing_spaces.register(_space, _batch_differing)
 
 
 class _SharedConversations(Sequence[Any]):
