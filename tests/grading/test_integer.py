@@ -1,0 +1,180 @@
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cleaner_env.errors import DataError
+from cleaner_env.grading import grade_integer
+from cleaner_env.grading.integer import parse_integer
+
+INTEGERS = st.integers(0, 999)
+DIGITS = ["{n}", "{n:03}", "{n:06}", "{n}.0", "{n}.", "+{n}", "0{n}.00"]
+DRESSES = [
+    "{}",
+    " {} ",
+    r"\text{{{}}}",
+    r"\textbf{{ {} }}",
+    r"\mathbf{{{}}}",
+    r"\mathrm{{{}}}",
+    "{{{}}}",
+    "${}$",
+    r"\({}\)",
+    "({})",
+    r"\left({}\right)",
+    r"\boxed{{{}}}",
+    r"\displaystyle {}",
+    "**{}**",
+    "`{}`",
+]
+UNITS = [
+    "",
+    r"^\circ",
+    r"^{\circ}",
+    "°",
+    r"\%",
+    "%",
+    r"\text{ cm}",
+    r"~\mathrm{m}^2",
+    r"\text{ square units}",
+    " ordered pairs",
+]
+EQUATIONS = ["", "x = ", "m+n=", r"m + n = 7 + 9 = ", r"\frac{m}{n} \cdot 2 = ", r"|z|^2=", r"\angle ABC = "]
+DECLARATIONS = [
+    r"So \boxed{{{}}}.",
+    r"$$\boxed{{{}}}$$ as was to be shown",
+    r"Boxed in a frame: \fbox{{{}}}",
+    r"\boxed {{{}}}",
+    "Answer: {}",
+    "**Final Answer:** {}",
+    "It adds up.\nThe final answer is: {}\n",
+    "answer\uff1a{}",
+    "Final answer:\n\n{}\n",
+]
+
+
+@st.composite
+def dressed(draw, number):
+    text = draw(st.sampled_from(DIGITS)).format(n=number)
+    wraps = draw(st.lists(st.sampled_from(DRESSES), max_size=2))
+    unit = draw(st.sampled_from(UNITS)) if not wraps else ""
+    text += unit
+    for wrap in wraps:
+        text = wrap.format(text)
+    text = draw(st.sampled_from(EQUATIONS)) + text if not wraps else text
+    return draw(st.sampled_from(DECLARATIONS)).format(text)
+
+
+@given(st.data(), INTEGERS, INTEGERS)
+def test_an_integer_in_any_dress_equals_itself_and_no_other(data, number, other):
+    response = data.draw(dressed(number))
+    assert grade_integer(response, str(number)).verdict == "correct", response
+    if other != number:
+        assert grade_integer(response, str(other)).verdict == "incorrect", response
+
+
+@given(st.integers(1_000, 10**15))
+def test_thousands_groups(number):
+    plain = f"{number:,}"
+    for separator in (",", "{,}", r"\,", r",\!"):
+        assert parse_integer(plain.replace(",", separator)) == number
+
+
+@pytest.mark.parametrize(
+    ("response", "verdict", "extracted"),
+    [
+        (r"zero-padded: \boxed{016}", "correct", "16"),
+        (r"first \boxed{84}, then, corrected, \boxed{16}", "correct", "16"),
+        (r"it was \boxed{16} but the corners count twice: \boxed{96}", "incorrect", "96"),
+        (r"Write \boxed for the result, or \boxed{}. It is \boxed{16}. Use \boxed{} only once.", "correct", "16"),
+        (r"\boxed{16}" + " and then the check goes on and on" * 100, "correct", "16"),
+        ("Each costs $8, all of them $40.\nFinal answer: $16", "correct", "16"),
+        (r"\boxed{\text{the answer is } 16}", "incorrect", r"\text{the answer is } 16"),
+        (r"\boxed{\frac{32}{2}}", "incorrect", r"\frac{32}{2}"),
+        (r"\boxed{1600}", "incorrect", "1600"),
+        (r"\boxed{116}", "incorrect", "116"),
+        (r"\boxed{-16}", "incorrect", "-16"),
+        (r"\boxed{16.5}", "incorrect", "16.5"),
+        (r"\boxed{16, 17}", "incorrect", "16, 17"),
+        (r"\boxed{16 \text{ or } 17}", "incorrect", r"16 \text{ or } 17"),
+        (r"\boxed{x = 3, y = 16}", "incorrect", "x = 3, y = 16"),
+        (r"\boxed{m = 3\quad n = 16}", "incorrect", r"m = 3\quad n = 16"),
+        (r"\boxed{x \ge 16}", "incorrect", r"x \ge 16"),
+        (r"\boxed{16 \text{ million}}", "incorrect", r"16 \text{ million}"),
+        (r"\boxed{16\pi}", "incorrect", r"16\pi"),
+        (r"\boxed{16!}", "incorrect", "16!"),
+        (r"\boxed{16i}", "incorrect", "16i"),
+        (r"\boxed{1 6}", "incorrect", "1 6"),
+        (r"\boxed{\{16\}}", "incorrect", r"\{16\}"),
+        (r"\boxed{(-\infty, 16]}", "incorrect", r"(-\infty, 16]"),
+        (r"\boxed{9^{9^{9^{9}}}}", "incorrect", r"9^{9^{9^{9}}}"),
+        ("\\boxed{\uff11\uff16}", "incorrect", "\uff11\uff16"),
+        ("\\boxed{\u0661\u0666}", "incorrect", "\u0661\u0666"),
+        ("Answer: 15\nNo: carry the one.\nAnswer: 16", "correct", "16"),
+        ("Answer: 16\nIn a box: \\boxed{15}", "incorrect", "15"),
+        ("The last number is 16", "no_answer", None),
+        ("16", "no_answer", None),
+        ("", "no_answer", None),
+        ("The answer, after all, is: 16", "no_answer", None),
+        (r"cut off: \boxed{16", "no_answer", None),
+        (r"<think>\boxed{16}</think> I do not know.", "no_answer", None),
+        (r"<think>\boxed{15}</think> Hence \boxed{16}", "correct", "16"),
+        (r"Hence \boxed{16} <think>or rather \boxed{15}", "correct", "16"),
+        (r"\boxed{15} is a guess.</think> Hence \boxed{16}", "correct", "16"),
+    ],
+)
+def test_what_counts_as_the_answer_16(response, verdict, extracted):
+    grade = grade_integer(response, "16")
+    assert (grade.verdict, grade.extracted) == (verdict, extracted)
+
+
+def test_negative_integers():
+    assert grade_integer(r"\boxed{-16}", "-16").correct
+    assert grade_integer("\\boxed{\u221216}", "-16").correct
+    assert not grade_integer(r"\boxed{16}", "-16").correct
+
+
+def test_gigantic_integers_are_read_or_refused_without_a_crash():
+    assert grade_integer(rf"\boxed{{{'9' * 100_000}}}", "9").verdict == "incorrect"
+    assert grade_integer(rf"\boxed{{{'9' * 200}}}", "9" * 200).verdict == "correct"
+
+
+@pytest.mark.parametrize("gold", ["", "x", "(-\\infty, 4]", "1/2", "9" * 5000])
+def test_a_reference_that_is_no_integer_is_refused(gold):
+    with pytest.raises(DataError, match="must be an integer"):
+        grade_integer(r"\boxed{4}", gold)
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        r"\boxed{",
+        r"\fbox {",
+        "}",
+        "{",
+        "Answer:",
+        "\n",
+        "<think>",
+        "</think>",
+        "=",
+        "$",
+        r"\text{",
+        r"\left(",
+        "12",
+        ",",
+        ".",
+        " ",
+    ]
+)
+
+
+@given(st.lists(FRAGMENTS | st.text(max_size=8), max_size=40).map("".join))
+def test_random_text_is_never_correct_by_accident(text):
+    assume("987654321" not in text)
+    assert grade_integer(text, "987654321").verdict in ("incorrect", "no_answer")
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [r"\boxed{", r"\boxed{1}", "{", "}", "<think>", "</think>", "Answer:", "Answer: \n", " ", "answer ", r"\boxed", "9"],
+)
+def test_long_hostile_text_is_graded(fragment):
+    assert not grade_integer(fragment * 50_000, "7").correct
+    assert not grade_integer(r"\boxed{" + fragment * 50 + "}", "7").correct
