@@ -84,7 +84,8 @@ class Evaluation:
     def as_dict(self) -> dict[str, Any]:
         """Returns all but the episodes, as plain JSON values."""
         head = {name: getattr(self, name) for name in ("env_id", "dataset", "problems", "saar", "seed")}
-        return {**head, **asdict(self.summary)}
+        numbers = asdict(self.summary)
+        return {**head, "accuracy": numbers.pop("success"), **numbers}
 
 
 def evaluate(

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    LoadedModel: TypeAlias = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
-__all__ = ["load_model", "quiet_transformers"]
+LoadedModel: TypeAlias = "tuple[PreTrainedModel, PreTrainedTokenizerBase]"
+
+__all__ = ["LoadedModel", "load_model", "quiet_transformers"]
 
 _LOCAL: Final = {"local_files_only": True, "trust_remote_code": False}
 _SHOWN: Final = 200

@@ -43,6 +43,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from cleaner_env.agents.models import quiet_transformers
 from cleaner_env.agents.plots import plot_curves
 from cleaner_env.errors import ConfigError
 
@@ -162,8 +163,9 @@ class RunFolder:
         self._checkpoints.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=self._checkpoints) as scratch:
             built = Path(scratch) / "new"
-            model.save_pretrained(built)
-            tokenizer.save_pretrained(built)
+            with quiet_transformers():
+                model.save_pretrained(built)
+                tokenizer.save_pretrained(built)
             torch.save(dict(trainer_state), built / _TRAINER_STATE)
             if target.exists():
                 target.replace(Path(scratch) / "old")

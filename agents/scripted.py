@@ -127,7 +127,7 @@ class RandomPolicy:
             return f"\\boxed{{{self._rng.integers(1000)}}}"
         if kind == 1:
             return f"\\boxed{{{'ABCD'[self._rng.integers(4)]}}}"
-        call = self._env.tool_format.render(self._random_text(), str(self._rng.choice(self._CODE)))
+        call = self._env.tool_format.render(self._random_text() + "\n", str(self._rng.choice(self._CODE)))
         return call if kind == 2 else call[: self._rng.integers(len(call))]
 
     def _random_text(self) -> str:

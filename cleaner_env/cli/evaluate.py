@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cleaner_env.errors import ConfigError
+from cleaner_env.errors import ConfigError, InfrastructureError
 
 if TYPE_CHECKING:
     from cleaner_env.agents.evaluate import Evaluation, LanguageModel
@@ -70,6 +70,8 @@ def evaluate(
         typer.echo(json.dumps({"player": player, **result.as_dict()}, allow_nan=False))
     else:
         _print_table(player, result)
+    if not result.summary.episodes:
+        raise InfrastructureError("the sandbox failed in every episode")
 
 
 def _load_player(
@@ -106,7 +108,7 @@ def _print_table(player: str, result: Evaluation) -> None:
         ("failed calls repaired at once", _percent(summary.recovered)),
         ("tool calls per episode", _number(summary.tool_calls)),
         ("turns per episode", _number(summary.turns)),
-        ("sampled tokens per episode", _number(summary.tokens)),
+        ("sampled tokens per episode", _number(summary.tokens or None)),
         ("ends", _counts(summary.stop_conditions)),
         ("tool errors", _counts(summary.tool_failure_reasons)),
     ]

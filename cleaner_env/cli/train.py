@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from cleaner_env.agents.grpo import GRPOConfig
+    from cleaner_env.agents.models import LoadedModel
+    from cleaner_env.cli.progress import TrainingProgress
 
 __all__ = ["EXAMPLES", "train"]
 
@@ -34,5 +39,16 @@ def train(
         typer.echo(dump_toml(resolved), nl=False)
         return
     with TrainingProgress() as progress:
-        run_folder = GRPOTrainer(resolved, progress).train()
-    typer.echo(run_folder)
+        model, tokenizer = _initial_policy(resolved, progress)
+        with GRPOTrainer(resolved, model, tokenizer) as trainer:
+            folder = trainer.run(progress)
+            finished = trainer.steps_done == resolved.steps
+    typer.echo(folder)
+    if not finished:
+        raise KeyboardInterrupt
+
+
+def _initial_policy(config: GRPOConfig, progress: TrainingProgress) -> LoadedModel:
+    from cleaner_env.agents.models import load_model
+
+    return load_model(config.model, dtype="float32")
