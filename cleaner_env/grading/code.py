@@ -15,6 +15,7 @@ never do: what a program wrote, or a function returned, comes out and is compare
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -71,7 +72,8 @@ class CodeTests:
         memory_mb: MiB of memory for one test.
 
     Raises:
-        DataError: There is no test, the function's name is no identifier, or a functional test is not JSON.
+        DataError: There is no test, a limit is no positive number, the function's name is no identifier, or a functional
+            test is not JSON.
     """
 
     tests: tuple[CodeTest, ...]
@@ -82,10 +84,14 @@ class CodeTests:
     def __post_init__(self) -> None:
         if not self.tests:
             raise DataError("a programming problem needs at least one test, got none")
+        for name in ("time_limit_s", "memory_mb"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 < value < math.inf:
+                raise DataError(f"{name} must be a positive number, got {str(value)[:80]!r}")
         if self.function is None:
             return
-        if not self.function.isidentifier():
-            raise DataError(f"the function to call must be an identifier, got {self.function[:80]!r}")
+        if not isinstance(self.function, str) or not self.function.isidentifier():
+            raise DataError(f"the function to call must be an identifier, got {str(self.function)[:80]!r}")
         for number, test in enumerate(self.tests, 1):
             try:
                 _arguments(test)
@@ -116,8 +122,8 @@ class CodeTests:
             return cls(
                 tuple(CodeTest(_text(test["input"]), _text(test["output"])) for test in document["tests"]),
                 document.get("fn_name"),
-                float(document.get("time_limit_s", cls.time_limit_s)),
-                int(document.get("memory_mb", cls.memory_mb)),
+                document.get("time_limit_s", cls.time_limit_s),
+                document.get("memory_mb", cls.memory_mb),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f'tests must be {{"tests": [{{"input": ..., "output": ...}}, ...]}}: {error!r}') from None

@@ -72,7 +72,7 @@ class Task(ABC):
 
     @abstractmethod
     def messages(self, problem: Problem) -> Conversation:
-        """Returns the system and user messages that put the problem to the model (the environment adds how to call the tool)."""
+        """Returns the system and user messages that put the problem; the environment adds how to call the tool."""
 
     @abstractmethod
     def grade(self, problem: Problem, turn: str, sandbox: Sandbox) -> Grade:

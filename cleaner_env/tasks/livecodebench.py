@@ -36,7 +36,7 @@ class LiveCodeBenchTask(Task):
 
     The data set ``builtin`` was written for this project. A file has the official columns (``question_content``,
     ``public_test_cases``, ``private_test_cases``, ...; private tests are unpacked without unpickling anything), or
-    ``question`` and ``tests``, a list of objects with ``input`` and ``output``, and ``fn_name`` where a function is asked for.
+    ``question`` and ``tests``, a list of objects with ``input`` and ``output``, and ``fn_name`` where a function is wanted.
 
     `Problem.answer` holds the tests as `CodeTests.to_json` writes them.
 

@@ -1,0 +1,102 @@
+import base64
+import json
+import pickle
+import zlib
+
+import pytest
+
+from cleaner_env.errors import DataError
+from cleaner_env.grading import CodeTests
+from cleaner_env.sandbox import make_sandbox
+from cleaner_env.tasks import get_task
+
+STDIN = [{"input": "3\n", "output": "6\n", "testtype": "stdin"}, {"input": "-1\n", "output": "-2\n", "testtype": "stdin"}]
+FUNCTIONAL = [{"input": "[1, 2]\n3", "output": "[4, 5]", "testtype": "functional"}]
+
+
+def official(public, private, **changes):
+    packed = base64.b64encode(zlib.compress(pickle.dumps(json.dumps(private)))).decode()
+    record = {
+        "question_title": "Twice",
+        "question_content": "Double the number.",
+        "platform": "elsewhere",
+        "question_id": "q_1",
+        "contest_date": "2025-01-02T00:00:00",
+        "starter_code": "",
+        "difficulty": "easy",
+        "public_test_cases": json.dumps(public),
+        "private_test_cases": packed,
+        "metadata": "{}",
+    }
+    return {**record, **changes}
+
+
+def load(tmp_path, record):
+    path = tmp_path / "set.jsonl"
+    path.write_text(json.dumps(record))
+    return get_task("livecodebench").load(str(path)).problems[0]
+
+
+def test_the_official_schema(tmp_path):
+    problem = load(tmp_path, official(STDIN[:1], STDIN[1:]))
+    tests = CodeTests.from_json(problem.answer)
+    assert problem.id == "q_1"
+    assert [test.input for test in tests.tests] == ["3\n", "-1\n"]
+    assert (tests.function, tests.time_limit_s) == (None, 6.0)
+    assert problem.metadata["contest_date"] == "2025-01-02T00:00:00"
+    (_, user) = get_task("livecodebench").messages(problem)
+    assert user["content"].startswith("Double the number.\n\nWrite a Python program")
+    with make_sandbox("local") as sandbox:
+        grade = get_task("livecodebench").grade(problem, "```python\nprint(2 * int(input()))\n```", sandbox)
+    assert grade.verdict == "correct"
+
+
+def test_private_tests_may_be_plain(tmp_path):
+    for private in (json.dumps(STDIN[1:]), STDIN[1:], "[]", None):
+        problem = load(tmp_path, official(STDIN[:1], [], private_test_cases=private))
+        assert CodeTests.from_json(problem.answer).tests[0].output == "6\n"
+
+
+def test_functional_problems(tmp_path):
+    starter = "class Solution:\n    def add(self, xs: List[int], n: int) -> List[int]:\n"
+    problem = load(tmp_path, official(FUNCTIONAL, [], starter_code=starter, metadata='{"func_name": "add"}'))
+    assert CodeTests.from_json(problem.answer).function == "add"
+    content = get_task("livecodebench").messages(problem)[1]["content"]
+    assert "the Python function add" in content
+    assert f"```python\n{starter.strip()}\n```" in content
+    code = f"```python\n{starter}        return tuple(x + n for x in xs)\n```"
+    with make_sandbox("local") as sandbox:
+        assert get_task("livecodebench").grade(problem, code, sandbox).verdict == "correct"
+
+
+def test_the_plain_schema(tmp_path):
+    row = {"question": "Double it.", "tests": [{"input": "2", "output": "4"}], "fn_name": "twice", "time_limit_s": 1.5}
+    tests = CodeTests.from_json(load(tmp_path, row).answer)
+    assert (tests.function, tests.time_limit_s, len(tests.tests)) == ("twice", 1.5, 1)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (official([], []), "at least one test"),
+        (official(STDIN, FUNCTIONAL), "stdin or functional for all tests"),
+        (official([{**STDIN[0], "testtype": "magic"}], []), "stdin or functional for all tests"),
+        (official([{"input": "1"}], []), "input, output and testtype"),
+        (official(["x"], []), "input, output and testtype"),
+        (official(FUNCTIONAL, []), "func_name"),
+        (official(FUNCTIONAL, [], metadata="{"), "func_name"),
+        (official(FUNCTIONAL, [], metadata='{"func_name": "f()"}'), "identifier"),
+        (official([{**FUNCTIONAL[0], "input": "{"}], [], metadata='{"func_name": "f"}'), "not JSON"),
+        (official(STDIN, [], public_test_cases="{"), "public_test_cases is not JSON"),
+        (official(STDIN, [], public_test_cases="{}"), "public_test_cases must be a list"),
+        (official(STDIN, [], private_test_cases="?"), "private_test_cases is neither"),
+        (official(STDIN, [], question_content=""), "the question is empty"),
+        ({"question": "Double it."}, "no column for the tests"),
+        ({"question": "Double it.", "tests": "x"}, "tests must be"),
+        ({"question": "Double it.", "tests": [{"input": "1", "output": "1"}], "time_limit_s": "soon"}, "time_limit_s"),
+        ({"question": "Double it.", "tests": [{"input": "1", "output": "1"}], "time_limit_s": -1}, "time_limit_s"),
+    ],
+)
+def test_malformed_records_are_refused_with_the_line(tmp_path, record, message):
+    with pytest.raises(DataError, match=f"line 1: .*{message}"):
+        load(tmp_path, record)
