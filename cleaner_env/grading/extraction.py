@@ -11,6 +11,7 @@ from dataclasses import dataclass
 __all__ = ["PythonBlocks", "answer_lines", "boxes", "peel", "python_blocks", "without_thinking"]
 
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _ANSWER_LINE = re.compile(
     r"^[ \t>#*_`]*(?:the[ \t]+)?(?:final[ \t]+|correct[ \t]+)?answer(?:[ \t]+is)?[ \t*_`]*[:\uff1a][ \t*_`]*",
@@ -49,7 +50,8 @@ def boxes(text: str) -> list[str]:
     """
     found: list[str] = []
     open_braces: list[tuple[bool, int]] = []
-    for match in _BRACES.finditer(text):
+    first = _BOX.search(text)
+    for match in _BRACES.finditer(text, first.start()) if first else ():
         token = match.group()
         if token == "}":
             if open_braces:

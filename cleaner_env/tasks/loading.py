@@ -32,7 +32,7 @@ class Row:
     """One record of a file.
 
     Attributes:
-        where: File and line, as messages show them.
+        where: File and line (of a Parquet file, the row), as messages show them.
         values: Column names and values.
     """
 
@@ -263,9 +263,13 @@ def _read_csv(file: Path) -> Iterator[tuple[int, Any]]:
 def _read_parquet(file: Path) -> Iterator[tuple[int, Any]]:
     if find_spec("pyarrow") is None:
         raise DataError(f"reading {str(file)!r} needs pyarrow: pip install 'cleaner-env[data]'")
+    pyarrow: Any = import_module("pyarrow")
     parquet: Any = import_module("pyarrow.parquet")
+    number = 0
     try:
-        rows = parquet.read_table(file).to_pylist()
-    except (parquet.lib.ArrowException, ValueError) as error:
-        raise DataError(f"{file}: not valid Parquet: {error}") from None
-    yield from enumerate(rows, 1)
+        for batch in parquet.ParquetFile(file).iter_batches(batch_size=1024):
+            for values in batch.to_pylist():
+                number += 1
+                yield number, values
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{file}, line {number + 1}: not valid Parquet: {str(error).splitlines()[0]}") from None
