@@ -31,11 +31,9 @@ def make_sandbox(name: str = "auto", **options: Any) -> Sandbox:
     Raises:
         ConfigError: The backend or an option is unknown, or an option's value is wrong.
     """
-    backend = BACKENDS.get(name) if isinstance(name, str) else None
-    if backend is None:
-        raise ConfigError(f"unknown sandbox {name!r}; choose one of {', '.join(sorted(BACKENDS))}")
+    _check_name(name)
     try:
-        return backend(**options)
+        return BACKENDS[name](**options)
     except TypeError as error:
         raise ConfigError(f"unknown option for the sandbox {name!r}: {error}") from None
 
@@ -53,6 +51,7 @@ def shared_sandbox(name: str = "auto", **options: Any) -> Sandbox:
     Raises:
         ConfigError: As in `make_sandbox`.
     """
+    _check_name(name)
     key = (os.getpid(), name, *sorted((option, repr(value)) for option, value in options.items()))
     with _lock:
         if key not in _shared:
@@ -62,6 +61,11 @@ def shared_sandbox(name: str = "auto", **options: Any) -> Sandbox:
         borrowers.add(id(borrowed))
         borrowed.finalizer = weakref.finalize(borrowed, _give_back, key, id(borrowed))
         return borrowed
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or name not in BACKENDS:
+        raise ConfigError(f"unknown sandbox {name!r}; choose one of {', '.join(sorted(BACKENDS))}")
 
 
 def _forget_parent() -> None:

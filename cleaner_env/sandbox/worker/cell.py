@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import select
@@ -32,6 +33,7 @@ class Cell:
         output: Standard output and standard error.
         report: What the process said of its end; foreign, so not to be believed.
         successor: The connection to the process of a cell that says it succeeded.
+        known_pids: Processes that reported.
         wait_status: How the process died, as ``os.waitpid`` gives it, once known.
         cause: The status to give where a limit was broken.
     """
@@ -57,6 +59,7 @@ class Cell:
         self.successor: Peer | None = None
         self.wait_status: int | None = None
         self.cause: str | None = None
+        self.known_pids: list[int] = []
         self.peers: dict[int, Peer] = {}
         self.output: list[Stream] = []
         self.poll = select.poll()
@@ -111,8 +114,9 @@ class Cell:
                     peer.connection.close()
             if self.cause is None and any(stream.exceeded for stream in self.output):
                 self.cause = "output_limit"
-            if self.cause is not None:
-                self._reject_successor()
+            if self.cause is not None and self.successor is not None:
+                self.successor.connection.close()
+                self.successor = None
 
     def _ended(self) -> bool:
         return self.cause is not None or self.wait_status is not None or self.successor is not None
@@ -161,12 +165,9 @@ class Cell:
             del self.peers[fd]
             return
         self.report = peer.report
+        self.known_pids.append(peer.pid)
         if peer.report.get("kind") == "done" and not self.is_script:
             self.successor = peer
-
-    def _reject_successor(self) -> None:
-        if self.successor is not None:
-            self.successor.connection.close()
 
     def _look_at_usage(self) -> None:
         alive = 0
@@ -215,15 +216,8 @@ class Stream:
 
     def text(self) -> str:
         """Returns the text so far; a character cut by the limit is left out."""
-        data = bytes(self._data)
-        if self.exceeded:
-            for cut in range(1, min(4, len(data) + 1)):
-                if data[-cut] >= 0xC0:
-                    data = data[:-cut]
-                    break
-                if data[-cut] < 0x80:
-                    break
-        return data.decode("utf-8", "replace")
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder.decode(bytes(self._data), final=not self.exceeded)
 
 
 class Peer:

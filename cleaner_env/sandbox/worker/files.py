@@ -21,6 +21,15 @@ class QuotaExceededError(Exception):
     """The tree holds more bytes or entries than allowed."""
 
 
+def remove_tree(path: str) -> None:
+    """Removes a folder and all in it, however deep."""
+    with contextlib.suppress(OSError, RecursionError):
+        os.chmod(path, 0o700)
+        shutil.rmtree(path)
+    if os.path.lexists(path):
+        os.spawnvp(os.P_WAIT, "rm", ["rm", "-rf", "--", path])
+
+
 class _Entry:
     """What is known of one path."""
 
@@ -180,8 +189,7 @@ def _unchanged(one: os.stat_result, other: os.stat_result) -> bool:
 
 def _remove(path: str, status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
-        os.chmod(path, 0o700)
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)
     elif os.path.lexists(path):
         os.unlink(path)
 

@@ -39,10 +39,11 @@ class Interpreter:
         self.count_processes = count_processes
         self.cells = 0
         self.flags = 0
-        main = types.ModuleType("__main__")
-        main.__dict__["__builtins__"] = sys.modules["builtins"]
-        sys.modules["__main__"] = main
-        self.namespace = main.__dict__
+        self.main = types.ModuleType(
+            "__main__"
+        )  # Not its dictionary: Python clears a module at its end, but no dictionary.
+        self.main.__dict__["__builtins__"] = sys.modules["builtins"]
+        sys.modules["__main__"] = self.main
         _seed_generators()
 
     def serve(self, token: str) -> NoReturn:
@@ -125,11 +126,11 @@ class Interpreter:
         body = compile(tree, name, "exec", self.flags, True)
         self.flags |= body.co_flags & _FUTURE_FLAGS
         if last is None:
-            exec(body, self.namespace)
+            exec(body, self.main.__dict__)
             return None
         expression = compile(_expression(last.value), name, "eval", self.flags, True)
-        exec(body, self.namespace)
-        return eval(expression, self.namespace)
+        exec(body, self.main.__dict__)
+        return eval(expression, self.main.__dict__)
 
     def _run_script(self, code: str, token: str) -> NoReturn:
         """Runs a program as ``python main.py`` does, interpreter shutdown included, and exits with its code."""
@@ -137,14 +138,14 @@ class Interpreter:
         path = os.path.join(os.getcwd(), "main.py")
         with open(path, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
             file.write(code)
-        self.namespace["__file__"] = path
-        self.namespace.setdefault("__cached__", None)
+        self.main.__dict__["__file__"] = path
+        self.main.__dict__.setdefault("__cached__", None)
         sys.argv[:] = ["main.py"]
         sys.path.insert(0, os.getcwd())
         linecache.cache["main.py"] = (len(code), None, code.splitlines(True), "main.py")
         exit_code = 0
         try:
-            exec(compile(code, "main.py", "exec", 0, True), self.namespace)
+            exec(compile(code, "main.py", "exec", 0, True), self.main.__dict__)
         except SystemExit as error:
             exit_code = _system_exit_code(error)
         except BaseException as error:
@@ -158,6 +159,7 @@ class Interpreter:
         raise AssertionError("Py_Exit returned")
 
     def _report(self, token: str, report: frames.Message) -> socket.socket:
+        _fill_standard_descriptors()
         connection = _socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(self.channel)
         frames.send(connection, dict(report, token=token, pid=os.getpid()))
@@ -266,6 +268,15 @@ def _flush() -> None:
             stream.flush()  # type: ignore[union-attr]
         except BaseException:
             continue
+
+
+def _fill_standard_descriptors() -> None:
+    """Puts something where a cell closed a standard descriptor, so that nothing else comes to lie there."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # Takes the lowest number that is free.
 
 
 def _close(fds: list[int]) -> None:

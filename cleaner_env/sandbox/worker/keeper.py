@@ -49,6 +49,7 @@ class Keeper:
         self.snapshot = files.FileSnapshot("files", "store")
         self.snapshot.take()
         self.connection: socket.socket | None = None
+        self.retired_pid: int | None = None
         self.interpreter_pid = self._start_interpreter()
 
     def serve(self) -> NoReturn:
@@ -57,6 +58,7 @@ class Keeper:
             while True:
                 reply = self._run(frames.read(self.host_in))
                 frames.write(self.host_out, reply)
+                self._retire()
         except (EOFError, OSError, HostGone, frames.FrameError):
             pass
         finally:
@@ -72,6 +74,7 @@ class Keeper:
             try:
                 os.closerange(3, os.sysconf("SC_OPEN_MAX"))
                 os.setsid()
+                signal.signal(signal.SIGINT, signal.default_int_handler)
                 isolation.drop_privileges()
                 isolation.set_traceable(True)
                 isolation.prefer_for_oom_kill()
@@ -131,20 +134,26 @@ class Keeper:
             cell.cause = "output_limit"
             cell.output[1].append(f"{error}\n".encode())
             return False
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.interpreter_pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.interpreter_pid, 0)
+        self.retired_pid = self.interpreter_pid
         self.connection.close()
         self.connection = successor.blocking()
         self.interpreter_pid = successor.pid
         return True
 
+    def _retire(self) -> None:
+        """Ends the interpreter that the last cell replaced; after the reply, for it takes its time."""
+        if self.retired_pid is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.retired_pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.retired_pid, 0)
+        self.retired_pid = None
+
     def _roll_back(self, cell: Cell, lost: bool) -> bool:
         """Drops the cell's process, waits for the interpreter that forked it, and puts the files back."""
         assert self.connection is not None
-        known = [cell.successor.pid] if cell.successor else []
-        gone = processes.kill_descendants(keep=() if lost else (self.interpreter_pid,), also=known)
+        gone = processes.kill_descendants(keep=() if lost else (self.interpreter_pid,), also=cell.known_pids)
         if lost or not gone:
             return False
         try:

@@ -10,14 +10,14 @@ import json
 import os
 import random  # noqa: F401 - for the sessions, which seed it
 import select
-import shutil
+import signal
 import socket
 import sys
 import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from . import frames, isolation, keeper, processes
+from . import files, frames, isolation, keeper, processes
 
 _FILES_BYTES = 320 << 20  # Five times what the tree may hold: room for copies old and new, and for what a cell writes.
 
@@ -129,6 +129,7 @@ class Zygote:
     def _keep(self, session_fd: int, folder: str) -> NoReturn:
         try:
             os.setsid()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # The one signal that Python handles, and that could so end it.
             os.set_inheritable(session_fd, False)
             isolation.become_subreaper()
             if self.own_folder:
@@ -154,7 +155,7 @@ class Zygote:
         while self.keepers:
             time.sleep(0.02)
             self._clear_away()
-        shutil.rmtree(self.own_folder, ignore_errors=True)
+        files.remove_tree(self.own_folder)
 
     def _clear_away(self) -> None:
         """Reaps dead keepers, kills whom they left behind, and removes their folders."""
@@ -162,7 +163,7 @@ class Zygote:
             folder = self.keepers.pop(pid, None)
             if folder is not None and self.own_folder:
                 processes.kill_descendants(spare=self.keepers)
-                shutil.rmtree(folder, ignore_errors=True)
+                files.remove_tree(folder)
 
 
 def _preload(names: list[str]) -> list[str]:
@@ -218,5 +219,5 @@ def _sweep(folder: str) -> None:
         with contextlib.suppress(OSError):
             lock = _lock(path)
             if lock is not None:
-                shutil.rmtree(path, ignore_errors=True)
+                files.remove_tree(path)
                 os.close(lock)
