@@ -81,14 +81,13 @@ def _load_player(
     from cleaner_env.agents.evaluate import LanguageModel
     from cleaner_env.agents.models import load_model
     from cleaner_env.agents.rendering import Renderer
-    from cleaner_env.agents.transformers_engine import TransformersEngine
 
     assert model is not None
     sampling = Sampling(max_tokens, temperature, top_p)
     network, tokenizer = load_model(model)
-    renderer = Renderer(tokenizer)
-    engine = TransformersEngine(network, tokenizer)
-    return LanguageModel(engine, renderer, sampling, context, parallel)
+    from cleaner_env.agents.transformers_engine import TransformersEngine  # after cheap checks: it imports torch
+
+    return LanguageModel(TransformersEngine(network, tokenizer), Renderer(tokenizer), sampling, context, parallel)
 
 
 def _print_table(player: str, result: Evaluation) -> None:

@@ -30,7 +30,7 @@ def train(
     Without options: a tiny model on arithmetic, half of each group purified. Options given here override those of the file.
     Ctrl-C ends the run after the step under way, with a checkpoint.
     """
-    from cleaner_env.agents.grpo import GRPOConfig, GRPOTrainer
+    from cleaner_env.agents.grpo_config import GRPOConfig
     from cleaner_env.cli.progress import TrainingProgress
     from cleaner_env.config import dump_toml, load_config
 
@@ -38,6 +38,8 @@ def train(
     if dry_run:
         typer.echo(dump_toml(resolved), nl=False)
         return
+    from cleaner_env.agents.grpo import GRPOTrainer
+
     with TrainingProgress() as progress:
         model, tokenizer = _initial_policy(resolved, progress)
         with GRPOTrainer(resolved, model, tokenizer) as trainer:
