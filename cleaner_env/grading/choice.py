@@ -17,10 +17,21 @@ __all__ = ["grade_choice"]
 
 _MAX_CHARACTERS = 2_000
 _CHOICE = re.compile(
-    r"(?:(?:option|choice|answer)\s+)?[(\[]?\s*(?P<letter>[A-Za-z])\s*(?:[)\]]+[.:]?|[.:](?=\s|\Z)|(?=\s*\()|(?=\s[-\u2013\u2014]\s)|\Z)(?P<rest>.*)",
-    re.ASCII | re.DOTALL | re.IGNORECASE,
+    r"""(?:(?:option|choice|answer)\s+)?
+    [(\["']?\s*(?P<letter>[A-Z])\s*
+    (?: [)\]"']+[.:]?
+      | [.:](?=\s|\Z)
+      | (?=\s*\()
+      | (?=\s[-\u2013\u2014]\s)
+      | (?=,?\s+(?:because|since)\b)
+      | \Z
+    )
+    (?P<rest>.*)""",
+    re.ASCII | re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
-_CONTINUED = re.compile(r"[\s()\[\].,:\-\u2013\u2014]*(?:(?:or|and|nor)\b|[/&,]|[A-Za-z][)\].\s]*\Z)", re.IGNORECASE)
+_CONTINUED = re.compile(
+    r"(?!,?\s+(?:because|since)\b)[\s()\[\].,:\-\u2013\u2014]*(?:(?:or|and|nor)\b|[/&,]|[A-Za-z][)\].\s]*\Z)", re.IGNORECASE
+)
 _SEVERAL = re.compile(
     r"[(\[]?[A-Z][)\].]?(?:(?:\s*(?:,|/|&|;|\bor\b|\band\b)\s*)+[(\[]?[A-Z][)\].]?|[A-Z])+", re.IGNORECASE
 )

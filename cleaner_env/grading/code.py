@@ -3,13 +3,12 @@ r"""Grades a response whose answer is a Python program, by running it against te
 The last closed Python block is the answer. Each test runs in a fresh process. Inputs go into the sandbox; expected outputs
 never do: what a program wrote, or a function returned, comes out and is compared here.
 
-* Programs read standard input and are judged by standard output, line by line. Blank lines around the output and spaces
-  around a line do not count. Within a line, words separated by space must be equal, upper and lower case told apart, except
-  that two decimal numbers are equal when their exact values are (``0.50`` and ``0.5``); there is no tolerance.
+* Programs read standard input and are judged by standard output.
 * Functions are called with JSON arguments, one to a line of the input, as a method of ``Solution`` where that is defined,
   else by name. Names that such problems take for granted (``List``, ``deque``, ``inf``, ...) are in scope, what is printed
-  is ignored, and a tuple equals the JSON list. Numbers are compared exactly, unless the expected one is written with a
-  fraction: then a difference of 1e-5, or of one part in 1e9, is allowed. Booleans equal booleans only.
+  is ignored, and a tuple equals the JSON list.
+
+`cleaner_env.grading.comparison` says what counts as equal.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from cleaner_env.errors import DataError, InfrastructureError
+from cleaner_env.grading.comparison import read_json, same_output, same_value
 from cleaner_env.grading.extraction import python_blocks, without_thinking
 from cleaner_env.grading.verdict import Grade
 
@@ -42,7 +41,6 @@ from heapq import heapify, heappop, heappush, heappushpop, heapreplace, nlargest
 from itertools import accumulate, chain, combinations, groupby, pairwise, permutations, product
 from math import ceil, comb, factorial, floor, gcd, inf, isqrt, lcm, log, log2, perm, pi, prod, sqrt
 """
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _HEX_LITERAL = re.compile(r"'((?:[0-9a-f]{2})*)'")
 _OUTPUT_BYTES: Final = 16 * 2**20
 _PIECE: Final = 60_000
@@ -95,7 +93,7 @@ class CodeTests:
         for number, test in enumerate(self.tests, 1):
             try:
                 _arguments(test)
-                _read_json(test.output)
+                read_json(test.output)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"test {number} of function {self.function} is not JSON: {error}") from None
 
@@ -176,9 +174,9 @@ def _passes(code: str, test: CodeTest, gold: CodeTests, wall_s: float, sandbox: 
     limits = Limits(wall_s=wall_s, memory_mb=gold.memory_mb, output_bytes=_OUTPUT_BYTES)
     if gold.function is None:
         execution = _checked(sandbox.run_script(code, test.input, limits))
-        return execution.ok and _same_output(execution.stdout, test.output)
+        return execution.ok and same_output(execution.stdout, test.output)
     value = _call(code, gold.function, _arguments(test), limits, sandbox)
-    return value is not None and _same_value(value[0], _read_json(test.output))
+    return value is not None and same_value(value[0], read_json(test.output))
 
 
 def _checked(execution: Execution) -> Execution:
@@ -198,7 +196,7 @@ def _call(code: str, function: str, arguments: str, limits: Limits, sandbox: San
             return None
         digits = _returned_digits(session, call, replace(limits, wall_s=left_s))
     try:
-        return None if digits is None else (_read_json(bytes.fromhex(digits).decode()),)
+        return None if digits is None else (read_json(bytes.fromhex(digits).decode()),)
     except (ValueError, RecursionError):
         return None
 
@@ -223,67 +221,12 @@ def _returned_digits(session: Session, call: str, limits: Limits) -> str | None:
     return None
 
 
-def _same_output(actual: str, expected: str) -> bool:
-    actual_lines, expected_lines = actual.strip().split("\n"), expected.strip().split("\n")
-    return len(actual_lines) == len(expected_lines) and all(
-        left == right or _same_words(left.split(), right.split())
-        for left, right in zip(actual_lines, expected_lines, strict=True)
-    )
-
-
-def _same_words(actual: list[str], expected: list[str]) -> bool:
-    return len(actual) == len(expected) and all(
-        left == right or (_DECIMAL.fullmatch(left) and _DECIMAL.fullmatch(right) and Decimal(left) == Decimal(right))
-        for left, right in zip(actual, expected, strict=True)
-    )
-
-
-def _same_value(actual: Any, expected: Any) -> bool:
-    if isinstance(expected, list):
-        return (
-            isinstance(actual, list)
-            and len(actual) == len(expected)
-            and all(_same_value(left, right) for left, right in zip(actual, expected, strict=True))
-        )
-    if isinstance(expected, dict):
-        return (
-            isinstance(actual, dict)
-            and actual.keys() == expected.keys()
-            and all(_same_value(actual[key], expected[key]) for key in expected)
-        )
-    if isinstance(expected, Decimal) and isinstance(actual, Decimal):
-        return actual == expected or _is_close(actual, expected)
-    return type(actual) is type(expected) and bool(actual == expected)
-
-
-def _is_close(actual: Decimal, expected: Decimal) -> bool:
-    if int(expected.as_tuple().exponent) >= 0:
-        return False
-    try:
-        return abs(actual - expected) <= max(Decimal("1e-5"), abs(expected) * Decimal("1e-9"))
-    except ArithmeticError:  # beyond the range of Decimal
-        return False
-
-
 def _arguments(test: CodeTest) -> str:
     """Returns the arguments as one JSON list."""
     lines = [line for line in test.input.split("\n") if line.strip()]
     for line in lines:
-        _read_json(line)
+        read_json(line)
     return f"[{','.join(lines)}]"
-
-
-def _read_json(text: str) -> Any:
-    def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is no JSON number")
-
-    return json.loads(text, parse_int=Decimal, parse_float=_decimal, parse_constant=refuse)
-
-
-def _decimal(text: str) -> Decimal:
-    if not _DECIMAL.fullmatch(text):
-        raise ValueError("a number is out of range")
-    return Decimal(text)
 
 
 def _text(value: object) -> str:

@@ -14,7 +14,7 @@ _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _ANSWER_LINE = re.compile(
-    r"^[ \t>#*_`]*(?:the[ \t]+)?(?:final[ \t]+|correct[ \t]+)?answer(?:[ \t]+is)?[ \t*_`]*[:\uff1a][ \t*_`]*",
+    r"^[ \t>#*_`\-]*(?:the[ \t]+)?(?:(?:final|correct|best)[ \t]+)?answer(?:[ \t]+is)?[ \t*_`]*[:\uff1a][ \t*_`]*",
     re.IGNORECASE | re.MULTILINE,
 )
 _FENCE = re.compile(r"^([ \t]*)(`{3,})[ \t]*([^`\n]*?)[ \t]*$")
@@ -23,6 +23,9 @@ _PYTHON_TAGS = frozenset({"python", "python3", "py"})
 _MAX_LAYERS = 20
 _MARKDOWN_AND_SPACE = " \t\r\n*_`"
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
+_STYLE = re.compile(
+    r"^\\(?:(?:display|text)style|large|Large|LARGE|huge|Huge|bf|rm|color\s*\{[^{}]*\}|textcolor\s*\{[^{}]*\})(?![A-Za-z])"
+)
 _COMMAND = re.compile(
     r"\\(?:boxed|fbox|text|textbf|textit|textrm|texttt|emph|mathbf|mathrm|mathit|mathsf|mathtt|boldsymbol|bm|mbox)\s*\{(.*)\}",
     re.DOTALL,
@@ -93,7 +96,7 @@ def peel(text: str) -> str:
     """
     for _ in range(_MAX_LAYERS):
         before = text
-        text = text.strip(_MARKDOWN_AND_SPACE).removeprefix(r"\displaystyle")
+        text = _STYLE.sub("", text.strip(_MARKDOWN_AND_SPACE))
         if text.endswith("."):
             text = text[:-1]
         for left, right in _DELIMITERS:

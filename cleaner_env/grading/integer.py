@@ -5,7 +5,7 @@ integers are compared: no tolerance, no suffix match.
 
 What an integer may be dressed in: math delimiters and emphasis, ``\text{}`` or ``\mathbf{}`` and their like, leading zeros,
 a sign, thousands groups (``1,016``, ``1{,}016``, ``1\,016``), zeros after a decimal point, a unit behind it (``^\circ``,
-``\%``, ``\text{cm}^2``, up to four words), a dollar sign before it, brackets, and the left side of an equation
+``\%``, ``\text{cm}^2``, a few words), a dollar sign before it, brackets, and the left side of an equation
 (``m+n=16``, ``x=16``). Everything else, an unevaluated expression included, is another answer. Digits are ASCII.
 """
 
@@ -20,6 +20,7 @@ from cleaner_env.grading.verdict import Grade
 __all__ = ["grade_integer", "parse_integer"]
 
 _MAX_CHARACTERS = 300
+_MAX_UNIT_CHARACTERS = 60
 
 _SPACES = re.compile(r"\\[,;: ]|\\q?quad\b|(?<=.)~|\\!")
 _EQUATION = re.compile(r"[A-Za-z0-9+\-*/^(){}_|'\\\s.]+")
@@ -28,14 +29,18 @@ _NO_EQUATION = re.compile(
 )
 _TWO_EQUATIONS = re.compile(r"[A-Za-z0-9]\s+[A-Za-z]")
 _NUMBER = re.compile(
-    r"([+-]?)\s*(?:\\?\$)?\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?:\u2009[0-9]{3})+|[0-9]+)(?:\.0*)?(?![0-9.,])"
+    r"""(?P<sign>[+-]?)\s*
+    (?: \\?\$ | \\text\s*\{\s*\\?\$\s*\} )?\s*
+    (?P<digits> [0-9]{1,3}(?:,[0-9]{3})+ | [0-9]{1,3}(?:\u2009[0-9]{3})+ | [0-9]+ )
+    (?:\.0*)?(?![0-9.,])""",
+    re.VERBOSE,
 )
 _UNIT = re.compile(
     r"""\s*(?:
         \^\s*\{?\s*\\circ\s*\}? | \\degree | \\%
       | [\u00b0%]
-      | \s*\\(?:text|textrm|mathrm|mbox|rm)\s*\{(?P<text>[A-Za-z\s.\-]+)\}
-      | \s(?P<words>[A-Za-z]{2,}(?:[\s\-]+[A-Za-z]+)*)\.?
+      | \\(?:text|textrm|mathrm|mbox)\s*\{[A-Za-z\s.\-]+\}
+      | (?<=\s)[A-Za-z]{2,}(?:[\s\-]+[A-Za-z]+)*
     )(?:\^\s*(?:\{\s*[23]\s*\}|[23]))?\s*""",
     re.VERBOSE,
 )
@@ -63,8 +68,7 @@ def parse_integer(text: str) -> int | None:
     number = _NUMBER.match(text)
     if number is None or not _is_unit(text[number.end() :]):
         return None
-    sign, digits = number.groups()
-    return int(sign + digits.replace(",", "").replace("\u2009", ""))
+    return int(number["sign"] + number["digits"].replace(",", "").replace("\u2009", ""))
 
 
 def _last_member(text: str) -> str:
@@ -83,13 +87,13 @@ def _last_member(text: str) -> str:
 
 
 def _is_unit(text: str) -> bool:
+    """Whether what follows a number is nothing, or one or two units such as a degree sign and a letter for the scale."""
     if not text.strip():
         return True
-    unit = _UNIT.fullmatch(text)
-    if unit is None:
-        return False
-    words = unit["text"] or unit["words"] or ""
-    return len(words.split()) <= 4 and not _NO_UNIT.search(words)
+    first = _UNIT.match(text)
+    rest = text[first.end() :] if first else ""
+    is_form = first is not None and (not rest or _UNIT.fullmatch(rest) is not None)
+    return is_form and len(text) <= _MAX_UNIT_CHARACTERS and not _NO_UNIT.search(text)
 
 
 def grade_integer(response: str, gold: str | int) -> Grade:

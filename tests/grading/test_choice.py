@@ -19,6 +19,9 @@ DRESSES = [
     "Answer: option {}",
     "Answer: {} (the para isomer)",
     "Answer:\n{}",
+    "Answer: {} because the others violate parity",
+    "Answer: {}, since the others violate parity",
+    '- **Best answer:** "{}"',
 ]
 
 
