@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from cleaner_env.conversation import Conversation
-from cleaner_env.errors import DataError
+from cleaner_env.errors import ConfigError, DataError
 from cleaner_env.grading.code import CodeTest, CodeTests, grade_code
 from cleaner_env.grading.verdict import Grade
 from cleaner_env.tasks.base import Dataset, Problem, Task
@@ -68,6 +68,12 @@ class LiveCodeBenchTask(Task):
 
     def grade(self, problem: Problem, turn: str, sandbox: Sandbox) -> Grade:
         return grade_code(turn, problem.answer, sandbox)
+
+    def check_tool_format(self, name: str) -> None:
+        if name == "python":
+            raise ConfigError(
+                "tool_format 'python' cannot be used with livecodebench, whose answers are Python blocks too; use 'hermes'"
+            )
 
 
 def _problem(identifier: str, prompt: str, tests: CodeTests, starter_code: str, **metadata: str | None) -> Problem:

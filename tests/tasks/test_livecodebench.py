@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from cleaner_env.errors import DataError
+from cleaner_env.errors import ConfigError, DataError
 from cleaner_env.grading import CodeTests
 from cleaner_env.sandbox import make_sandbox
 from cleaner_env.tasks import get_task
@@ -73,6 +73,13 @@ def test_the_plain_schema(tmp_path):
     row = {"question": "Double it.", "tests": [{"input": "2", "output": "4"}], "fn_name": "twice", "time_limit_s": 1.5}
     tests = CodeTests.from_json(load(tmp_path, row).answer)
     assert (tests.function, tests.time_limit_s, len(tests.tests)) == ("twice", 1.5, 1)
+
+
+def test_a_tool_format_that_answers_would_be_mistaken_for_is_refused():
+    get_task("livecodebench").check_tool_format("hermes")
+    with pytest.raises(ConfigError, match="'python' cannot be used with livecodebench"):
+        get_task("livecodebench").check_tool_format("python")
+    get_task("aime").check_tool_format("python")
 
 
 @pytest.mark.parametrize(
