@@ -18,6 +18,7 @@ __all__ = ["make_sandbox", "shared_sandbox"]
 BACKENDS: Final = {"auto": LocalSandbox, "local": LocalSandbox}
 
 _shared: dict[tuple[object, ...], tuple[Sandbox, set[int]]] = {}
+_borrowed_by_sessions: weakref.WeakKeyDictionary[Session, _Borrowed] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()  # Re-entrant, for a finalizer may run in the middle of anything.
 
 
@@ -41,8 +42,8 @@ def make_sandbox(name: str = "auto", **options: Any) -> Sandbox:
 def shared_sandbox(name: str = "auto", **options: Any) -> Sandbox:
     """Borrows this process's only sandbox of that name with those options, so that many users share one warm interpreter.
 
-    Each borrower closes what it got; the sandbox itself ends with the last of them, be it closed or garbage-collected. A
-    process that was forked has its own.
+    Each borrower closes what it got; the sandbox itself ends with the last of them, be it closed or garbage-collected with
+    its sessions. A process that was forked has its own.
 
     Args:
         name: As in `make_sandbox`.
@@ -71,7 +72,10 @@ def _check_name(name: object) -> None:
 def _forget_parent() -> None:
     """In a forked child: another thread may have held the lock."""
     global _lock
-    _lock = threading.RLock()
+    _borrowed_by_sessions: weakref.WeakKeyDictionary[Session, _Borrowed] = weakref.WeakKeyDictionary()
+
+
+_lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_forget_parent)
@@ -97,7 +101,9 @@ class _Borrowed:
         self.name = sandbox.name
 
     def open(self) -> Session:
-        return self._lender().open()
+        session = self._lender().open()
+        _borrowed_by_sessions[session] = self
+        return session
 
     def run_script(self, code: str, stdin: str | None = None, limits: Limits | None = None) -> Execution:
         return self._lender().run_script(code, stdin, limits)

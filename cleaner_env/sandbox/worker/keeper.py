@@ -109,6 +109,7 @@ class Keeper:
             lost = True
         reply: frames.Message
         if cell.successor is not None and self._commit(cell):
+            lost = False  # Should the old interpreter be gone: the new one is there.
             reply = {"status": "ok", "value": cell.report.get("value"), "truncated": bool(cell.report.get("clipped"))}
         else:
             lost = not self._roll_back(cell, lost)

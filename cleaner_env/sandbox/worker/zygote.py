@@ -159,11 +159,19 @@ class Zygote:
 
     def _clear_away(self) -> None:
         """Reaps dead keepers, kills whom they left behind, and removes their folders."""
-        for pid in processes.reap():
-            folder = self.keepers.pop(pid, None)
-            if folder is not None and self.own_folder:
-                processes.kill_descendants(spare=self.keepers)
+        ended = [pid for pid in self.keepers if _has_ended(pid)]
+        folders = [self.keepers.pop(pid) for pid in ended]
+        if folders and self.own_folder:
+            processes.kill_descendants(spare=self.keepers)
+            for folder in folders:
                 files.remove_tree(folder)
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:  # Reaped along with others.
+        return True
 
 
 def _preload(names: list[str]) -> list[str]:
