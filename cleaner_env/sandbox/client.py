@@ -26,6 +26,7 @@ __all__ = ["Channel", "Zygote"]
 
 _START_TIMEOUT_S = 60.0
 _REPLY_GRACE_S = 10.0
+_FOREVER_S = 1e6
 _LAUNCH = "import sys; sys.path[:1] = [sys.argv[1]]; from worker.zygote import main; del sys.path[0]; main(sys.argv[2:])"
 _ONE_THREAD = (
     "OPENBLAS_NUM_THREADS",
@@ -66,13 +67,14 @@ class Channel:
             SandboxError: The keeper is gone, or does not answer.
         """
         request = {"code": code, "stdin": stdin, "limits": asdict(limits), "script": script}
+        timeout_s = min(limits.wall_s, _FOREVER_S) + _REPLY_GRACE_S
         started = time.monotonic()
         try:
-            self._connection.settimeout(limits.wall_s + _REPLY_GRACE_S)
+            self._connection.settimeout(timeout_s)
             self._connection.sendall(frames.encode(request))
         except OSError as error:
             raise SandboxError(f"the sandbox died: {error}") from None
-        reply = self._receive(limits.wall_s + _REPLY_GRACE_S)
+        reply = self._receive(timeout_s)
         return execution_from_reply(reply, limits, time.monotonic() - started), bool(reply.get("lost"))
 
     def _receive(self, timeout_s: float) -> frames.Message:

@@ -71,7 +71,8 @@ class LocalSandbox:
             SandboxError: It cannot be started, or the sandbox is closed.
         """
         session = LocalSession(self)
-        self._sessions.add(session)
+        with self._lock:
+            self._sessions.add(session)
         return session
 
     def run_script(self, code: str, stdin: str | None = None, limits: Limits | None = None) -> Execution:
@@ -105,7 +106,8 @@ class LocalSandbox:
         with self._lock:
             self._closed = True
             zygote, self._zygote = self._zygote, None
-        for session in list(self._sessions):
+            sessions = list(self._sessions)
+        for session in sessions:
             session.close()
         if zygote is not None:
             zygote.close()
@@ -185,6 +187,9 @@ class LocalSession:
         except SandboxError as error:
             self._drop_channel()
             return infrastructure_error(str(error), time.monotonic() - started)
+        except BaseException:  # Interrupted: a reply that comes now must not be taken for that of a later cell.
+            self._drop_channel()
+            raise
         if execution.ok and not script:
             self._history.append((code, stdin, limits))
         if lost:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from cleaner_env.sandbox import Limits
@@ -282,6 +284,34 @@ def test_a_closed_session_says_so_instead_of_raising(sandbox) -> None:
     execution = session.run("1")
     assert execution.status == "infrastructure_error"
     assert "closed" in execution.stderr
+
+
+def test_modules_in_the_working_folder_can_be_imported(session) -> None:
+    session.run("open('mine.py', 'w').write('value = 1')")
+    assert session.run("import mine; mine.value = 2; 1 / 0").status == "error"
+    assert session.run("import sys; ('mine' in sys.modules, __import__('mine').value)").value == "(False, 1)"
+    assert session.run("open('other.py', 'w').write('value = 3')\nimport other\nother.value").value == "3"
+
+
+def test_an_interrupted_host_does_not_mix_replies_up(session) -> None:
+    def interrupt(signum, frame) -> None:
+        raise KeyboardInterrupt
+
+    session.run("a = 1")
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            session.run("import time\ntime.sleep(1)\n'stale'", limits=Limits(wall_s=30))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert session.run("a").value == "1"
+
+
+@pytest.mark.parametrize("wall_s", [float("inf"), 1e12])
+def test_limits_may_be_boundless(session, wall_s) -> None:
+    assert session.run("1", limits=Limits(wall_s, 1e9, 10**13, 10**12, 10**9, 10**13)).ok
 
 
 def test_limits_of_one_cell_do_not_bind_the_next(session) -> None:

@@ -33,7 +33,7 @@ class Cell:
         output: Standard output and standard error.
         report: What the process said of its end; foreign, so not to be believed.
         successor: The connection to the process of a cell that says it succeeded.
-        known_pids: Processes that reported.
+        known_pids: Processes of the cell, as far as they told; the interpreter tells where there is no ``/proc``.
         wait_status: How the process died, as ``os.waitpid`` gives it, once known.
         cause: The status to give where a limit was broken.
     """
@@ -139,7 +139,11 @@ class Cell:
 
     def _on_interpreter(self) -> None:
         try:
-            self.wait_status = int(frames.receive(self.interpreter)[0]["status"])
+            message, _ = frames.receive(self.interpreter)
+            if message.get("kind") == "forked":
+                self.known_pids.append(int(message["pid"]))
+            else:
+                self.wait_status = int(message["status"])
         except (EOFError, OSError, ValueError, KeyError, TypeError, frames.FrameError) as error:
             raise InterpreterLost from error
 

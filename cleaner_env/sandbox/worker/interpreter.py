@@ -44,6 +44,7 @@ class Interpreter:
         )  # Not its dictionary: Python clears a module at its end, but no dictionary.
         self.main.__dict__["__builtins__"] = sys.modules["builtins"]
         sys.modules["__main__"] = self.main
+        sys.path.insert(0, "")  # Modules in the working folder can be imported, as in any interactive session.
         _seed_generators()
 
     def serve(self, token: str) -> NoReturn:
@@ -58,6 +59,8 @@ class Interpreter:
                 if pid == 0:
                     break
                 _close(fds)
+                if not processes.HAS_PROC:
+                    frames.send(connection, {"kind": "forked", "pid": pid})
                 _, status = os.waitpid(pid, 0)
                 before.restore_offsets()
                 frames.send(connection, {"kind": "ended", "status": status})
@@ -141,7 +144,7 @@ class Interpreter:
         self.main.__dict__["__file__"] = path
         self.main.__dict__.setdefault("__cached__", None)
         sys.argv[:] = ["main.py"]
-        sys.path.insert(0, os.getcwd())
+        sys.path[0] = os.getcwd()
         linecache.cache["main.py"] = (len(code), None, code.splitlines(True), "main.py")
         exit_code = 0
         try:

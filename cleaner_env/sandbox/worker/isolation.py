@@ -34,6 +34,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 0x1
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 0x1
 _SYS_MOUNT_SETATTR = 442  # The same number on every architecture.
 _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 24, 36, 38
+_LARGEST_LIMIT = 1 << 62
 _IS_LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -151,6 +152,7 @@ def apply_limits(limits: dict[str, Any], base_bytes: int, count_processes: bool,
         wanted[resource.RLIMIT_NPROC] = int(limits["processes"]) + 2  # The keeper and the waiting interpreter.
     for kind, value in wanted.items():
         hard = resource.getrlimit(kind)[1]
+        value = min(value, _LARGEST_LIMIT)
         soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (soft, soft if final else hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

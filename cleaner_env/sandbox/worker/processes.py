@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_HAS_PROC = os.path.exists("/proc/self/stat")
+HAS_PROC = os.path.exists("/proc/self/stat")
 _HAS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
@@ -34,7 +34,7 @@ def descendants(root: int, spare: Collection[int] = ()) -> list[int]:
 
     There are none where there is no ``/proc``.
     """
-    if not _HAS_PROC:
+    if not HAS_PROC:
         return []
     children = _read_children if _HAS_CHILDREN else _ScannedChildren()
     found: list[int] = []
@@ -78,7 +78,7 @@ def kill_descendants(
         Whether all are gone.
     """
     give_up = time.monotonic() + patience_s
-    if not _HAS_PROC:
+    if not HAS_PROC:
         for pid in also:
             for kill in (os.killpg, os.kill):
                 with contextlib.suppress(OSError):
