@@ -15,6 +15,8 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Final
 
@@ -123,7 +125,7 @@ def _convert(gguf: Path, built: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    with quiet_transformers():
+    with quiet_transformers(), redirect_stderr(StringIO()):  # the GGUF reader has a progress bar that cannot be turned off
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent,
