@@ -1,7 +1,8 @@
 """Chains of integer operations: problems for models too small to do anything else.
 
-A problem defines one variable after another, each from the one before. The numbers are too large to work out in the head of
-a small model, so every variable takes the tool, and the interpreter's state carries it to the next call.
+A problem defines one variable after another, each from the one before. The operands are single digits, which a model of a
+million parameters can copy; the values run to millions, which it cannot work out in its head. So every variable takes the
+tool, and the interpreter's state carries it to the next call.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import operator
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Final, overload
 
 from cleaner_env.conversation import Conversation
 from cleaner_env.errors import ConfigError, DataError
-from cleaner_env.grading.verdict import Grade
+from cleaner_env.grading import Grade, grade_integer
 from cleaner_env.tasks.base import Dataset, Problem, Task
 
 if TYPE_CHECKING:
@@ -27,19 +28,24 @@ __all__ = ["ArithmeticTask", "Step"]
 SPLITS: Final = ("train", "test")
 PROBLEMS_PER_SPLIT: Final = 100_000
 TEST_DIVISOR: Final = 5
-"""The first number of a problem is a multiple of this in the test split and never in the training split."""
+"""The operands of a problem add up to a multiple of this in the test split and never do in the training split."""
 
-_OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "**": operator.pow,
+}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One definition of a chain, such as ``b = a - 915``.
+    """One definition of a chain, such as ``b = a - 7``.
 
     Attributes:
         variable: The name that is defined.
         left: A number in the first step, the variable before in the others.
-        symbol: ``+``, ``-`` or ``*``.
+        symbol: ``**`` in the first step; ``+``, ``-`` or ``*`` in the others.
         right: The second operand.
         value: What the variable comes to.
     """
@@ -59,7 +65,8 @@ class Step:
 class ArithmeticTask(Task):
     """Chains of ``steps`` operations on integers, made as they are asked for.
 
-    The only data set is ``"builtin"``, with the splits ``"train"`` (the default) and ``"test"``; no problem is in both.
+    The only data set is ``"builtin"``, with the splits ``"train"`` (the default) and ``"test"``. No problem is in both;
+    within a split of short chains, problems recur.
 
     Args:
         steps: Operations in a chain, 1 to 26.
@@ -71,9 +78,11 @@ class ArithmeticTask(Task):
     Example:
         >>> problem = ArithmeticTask(steps=2).load("builtin").problems[0]
         >>> print(problem.prompt)
-        Let a = 907 * 90, b = a * 8. Find b.
+        Find b, given:
+        a = 8 ** 6
+        b = a + 8
         >>> problem.answer
-        '653040'
+        '262152'
     """
 
     name = "arithmetic"
@@ -99,8 +108,6 @@ class ArithmeticTask(Task):
 
     def grade(self, problem: Problem, turn: str, sandbox: Sandbox) -> Grade:
         del sandbox
-        from cleaner_env.grading import grade_integer
-
         return grade_integer(turn, problem.answer)
 
 
@@ -128,29 +135,35 @@ class _Problems(Sequence[Problem]):
             index = range(len(self))[index]
         except IndexError:
             raise IndexError(f"problem {index} of {len(self)}") from None
-        chain = tuple(self._chain(random.Random(f"{self.seed}/{self.split}/{self.steps}/{index}")))
-        definitions = ", ".join(f"{step.variable} = {step.expression}" for step in chain)
+        rng = random.Random(f"{self.seed}/{self.split}/{self.steps}/{index}")
+        chain = self._chain(rng)
+        while (_operand_sum(chain) % TEST_DIVISOR == 0) != (self.split == "test"):
+            chain = self._chain(rng)
+        definitions = "\n".join(f"{step.variable} = {step.expression}" for step in chain)
         return Problem(
             id=f"arithmetic-{self.steps}-{self.seed}-{self.split}-{index}",
-            prompt=f"Let {definitions}. Find {chain[-1].variable}.",
+            prompt=f"Find {chain[-1].variable}, given:\n{definitions}",
             answer=str(chain[-1].value),
             metadata={"steps": chain},
         )
 
-    def _chain(self, rng: random.Random) -> Iterator[Step]:
-        first = TEST_DIVISOR * rng.randrange(20, 200)
-        if self.split == "train":
-            first += rng.randrange(1, TEST_DIVISOR)
-        left, value = str(first), first
-        for number, variable in enumerate(ascii_lowercase[: self.steps]):
-            symbol = "*" if number == 0 else rng.choice("+-*")
-            lowest, highest = (21, 99) if number == 0 else (2, 9) if symbol == "*" else (100, 999)
-            right = rng.randint(lowest, highest)
-            value = _OPERATIONS[symbol](value, right)
-            yield Step(variable, left, symbol, right, value)
-            left = variable
+    def _chain(self, rng: random.Random) -> tuple[Step, ...]:
+        chain: list[Step] = []
+        for variable in ascii_lowercase[: self.steps]:
+            if chain:
+                left, value = chain[-1].variable, chain[-1].value
+                symbol, right = rng.choice("+-*"), rng.randint(2, 9)
+            else:
+                value = rng.randint(3, 9)
+                left, symbol, right = str(value), "**", rng.randint(4, 6)
+            chain.append(Step(variable, left, symbol, right, _OPERATIONS[symbol](value, right)))
+        return tuple(chain)
 
     def fingerprint(self) -> str:
         """Hashes the parameters and a sample; all the rest follows from them."""
         sample = [(problem.id, problem.prompt, problem.answer) for problem in self[:100]]
         return hashlib.sha256(repr((self, sample)).encode()).hexdigest()
+
+
+def _operand_sum(chain: Sequence[Step]) -> int:
+    return int(chain[0].left) + sum(step.right for step in chain)
