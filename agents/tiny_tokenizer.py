@@ -23,9 +23,16 @@ CHAT_TEMPLATE: Final = (
 )
 """ChatML."""
 
-_PIECES: Final = r"\p{N}|\n|\p{L}+(?: \p{L}+)*|[^\p{L}\p{N}\n]+"
-"""What merges stay within: one digit, a newline, words with the spaces between them, anything else. A phrase that is always
-the same becomes one token, which keeps the fixed parts of a prompt short."""
+_NAME_WITH_OPERATOR: Final = r"\b\p{L} [-+*=]+ "
+_WORDS: Final = rf"\p{{L}}+\b(?: (?!{_NAME_WITH_OPERATOR})\p{{L}}+\b)*"
+_PIECES: Final = rf"\p{{N}}|\n|{_NAME_WITH_OPERATOR}|{_WORDS}|[^\p{{L}}\p{{N}}\n]+"
+"""What merges stay within: one digit, a newline, a one-letter name with the operator after it, words with the spaces
+between them, anything else.
+
+A phrase that is always the same becomes one token, which keeps the fixed parts of a prompt short. A name and its operator
+become one, so that what is to be copied follows a token that occurs once: to look up what followed the last occurrence of
+a token is the first thing that attention learns.
+"""
 
 
 def train_tiny_tokenizer(texts: Iterable[str], vocabulary_size: int = VOCABULARY_SIZE) -> PreTrainedTokenizerFast:
