@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -210,8 +211,13 @@ def _sessions_folder() -> Path:
     except OSError:
         pass
     private = Path(tempfile.mkdtemp(prefix="cleaner-env-"))
-    weakref.finalize(_open_sockets, shutil.rmtree, private, ignore_errors=True)
+    atexit.register(_remove_own, private, os.getpid())
     return private
+
+
+def _remove_own(folder: Path, owner: int) -> None:
+    if owner == os.getpid():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()

@@ -232,6 +232,7 @@ _sandboxes: weakref.WeakSet[LocalSandbox] = weakref.WeakSet()
 
 
 def _forget_parent() -> None:
+    """Runs after `client` has closed the inherited sockets, so dropping a channel here ends nothing of the parent's."""
     for sandbox in list(_sandboxes):
         sandbox._forget_processes()
 

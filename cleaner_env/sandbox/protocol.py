@@ -48,8 +48,10 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("wall_s", "cpu_s", "memory_mb", "output_bytes", "processes", "file_mb"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"Limits.{name} must be positive, got {value!r}")
+            if value is None and name == "cpu_s":
+                continue
+            if not isinstance(value, (int, float)) or not value > 0:
+                raise ConfigError(f"Limits.{name} must be a positive number, got {value!r}")
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,15 @@ def test_the_backend_keeps_the_contract(isolated) -> None:
         assert isinstance(session, Session)
 
 
+@pytest.mark.parametrize(
+    "options", [{"wall_s": 0}, {"wall_s": "4"}, {"wall_s": None}, {"memory_mb": -1}, {"cpu_s": float("nan")}]
+)
+def test_limits_are_positive_numbers(options) -> None:
+    ((name, value),) = options.items()
+    with pytest.raises(ConfigError, match=f"Limits.{name} must be a positive number, got {value!r}"):
+        Limits(**options)
+
+
 def test_default_limits_are_those_of_the_sandbox() -> None:
     with make_sandbox("local", limits=Limits(output_bytes=10)) as sandbox, sandbox.open() as session:
         assert session.run("print('a' * 20)").status == "output_limit"

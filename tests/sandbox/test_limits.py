@@ -60,7 +60,7 @@ def test_a_timeout_kills_the_whole_tree(sandbox, processes, marker, eventually) 
         "time.sleep(60)"
     )
     executions = []
-    thread = threading.Thread(target=lambda: executions.append(sandbox.run_script(code, limits=Limits(wall_s=3))))
+    thread = threading.Thread(target=lambda: executions.append(sandbox.run_script(code, limits=Limits(wall_s=2))))
     thread.start()
     assert eventually(lambda: len(processes(f"sleep {marker}")) >= 4)  # They lived.
     thread.join()

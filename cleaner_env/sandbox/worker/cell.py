@@ -16,6 +16,7 @@ from . import frames, processes
 
 _TICK_S = 0.05
 _REPORT_LIMIT = 4 << 20
+_PEERS_LIMIT = 64
 
 
 class HostGone(Exception):  # noqa: N818 - an event, not an error
@@ -102,7 +103,8 @@ class Cell:
                 for fd, _ in self.poll.poll(wait_s * 1000 + 0.5):
                     self._on_ready(fd)
         finally:
-            self._on_connect()  # A process that reports and dies at once may be known as dead first.
+            while self._on_connect():  # A process that reports and dies at once may be known as dead first.
+                pass
             for peer in list(self.peers.values()):
                 if peer.report is None:
                     self._on_peer(peer)
@@ -147,16 +149,18 @@ class Cell:
         except (EOFError, OSError, ValueError, KeyError, TypeError, frames.FrameError) as error:
             raise InterpreterLost from error
 
-    def _on_connect(self) -> None:
+    def _on_connect(self) -> bool:
+        """Accepts a connection; returns whether there was one."""
         try:
             peer = Peer(self.listener.accept()[0], self.token)
         except OSError:
-            return
-        if len(self.peers) > 16:
+            return False
+        if len(self.peers) < _PEERS_LIMIT:
+            self.peers[peer.connection.fileno()] = peer
+            self.poll.register(peer.connection, select.POLLIN)
+        else:
             peer.connection.close()
-            return
-        self.peers[peer.connection.fileno()] = peer
-        self.poll.register(peer.connection, select.POLLIN)
+        return True
 
     def _on_peer(self, peer: Peer) -> None:
         peer.receive()
@@ -238,15 +242,19 @@ class Peer:
 
     def receive(self) -> None:
         """Reads what there is; sets `report` when a whole and rightful one has come, `closed` when none can come."""
-        try:
-            data = self.connection.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        self._data += data
+        while self.report is None and not self.closed:
+            try:
+                data = self.connection.recv(1 << 16)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            self._data += data
+            self._parse(at_end=not data)
+
+    def _parse(self, at_end: bool) -> None:
         size = struct.unpack("!I", self._data[:4])[0] if len(self._data) >= 4 else 0
-        if not data or size > _REPORT_LIMIT:
+        if at_end or size > _REPORT_LIMIT:
             self.closed = True
         elif size and len(self._data) >= 4 + size:
             try:

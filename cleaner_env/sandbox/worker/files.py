@@ -47,7 +47,7 @@ class FileSnapshot:
     Paths are used as given, so a process whose working folder nobody can move may give relative ones.
     """
 
-    def __init__(self, root: str, store: str, max_bytes: int = 64 << 20, max_entries: int = 4_000) -> None:
+    def __init__(self, root: str, store: str, max_bytes: int = 64 << 20, max_entries: int = 2_000) -> None:
         self.root = root
         self.store = store
         self.max_bytes = max_bytes

@@ -39,9 +39,8 @@ class Interpreter:
         self.count_processes = count_processes
         self.cells = 0
         self.flags = 0
-        self.main = types.ModuleType(
-            "__main__"
-        )  # Not its dictionary: Python clears a module at its end, but no dictionary.
+        # The module is kept and not its dictionary, since Python clears modules at its end, but no dictionaries.
+        self.main = types.ModuleType("__main__")
         self.main.__dict__["__builtins__"] = sys.modules["builtins"]
         sys.modules["__main__"] = self.main
         sys.path.insert(0, "")  # Modules in the working folder can be imported, as in any interactive session.
@@ -68,16 +67,14 @@ class Interpreter:
                 before.restore_working_folder()
             connection.close()
             del connection
-            before.restore_random()
+            before.random.restore()
             token = command["token"]
             self._prepare(command, fds)
             if command["script"]:
                 self._run_script(command["code"], token)
             report = self._run_cell(command["code"], token)
-            if processes.count_threads() > 1 and _fork_quietly():
-                # A fork has no threads but its own, so the state can no longer change behind the next cell's back.
-                while True:
-                    signal.pause()
+            if processes.count_threads() > 1:
+                _leave_threads_behind()
 
     def _prepare(self, command: frames.Message, fds: list[int]) -> None:
         os.setsid()
@@ -169,13 +166,24 @@ class Interpreter:
         return connection
 
 
+class _RandomState:
+    """The state of ``random``, which reseeds itself in the child of a fork."""
+
+    def __init__(self) -> None:
+        self._generator = getattr(sys.modules.get("random"), "_inst", None)
+        self._state = self._generator.getstate() if self._generator is not None else None
+
+    def restore(self) -> None:
+        """Puts it back, in the child."""
+        if self._generator is not None:
+            self._generator.setstate(self._state)
+
+
 class _BeforeFork:
     """What a fork shares with its parent, or loses."""
 
     def __init__(self, apart_from: list[int]) -> None:
-        random = sys.modules.get("random")
-        self._random = getattr(random, "_inst", None)
-        self._random_state = self._random.getstate() if self._random is not None else None
+        self.random = _RandomState()
         try:
             self._folder: str | None = os.getcwd()
         except OSError:
@@ -189,11 +197,6 @@ class _BeforeFork:
             except OSError:
                 continue
 
-    def restore_random(self) -> None:
-        """Undoes, in the child, that ``random`` reseeds itself after a fork."""
-        if self._random is not None:
-            self._random.setstate(self._random_state)
-
     def restore_working_folder(self) -> None:
         """Enters the working folder anew, in the parent: a failed cell may have had it replaced by one of the same name."""
         if self._folder is not None:
@@ -205,6 +208,15 @@ class _BeforeFork:
         for fd, offset, flags in self._offsets:
             os.lseek(fd, offset, os.SEEK_SET)
             fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+
+
+def _leave_threads_behind() -> None:
+    """Goes on in a fork, which has only this thread, so that nothing changes the state behind the next cell's back."""
+    random_state = _RandomState()
+    if _fork_quietly():
+        while True:
+            signal.pause()
+    random_state.restore()
 
 
 def _seed_generators() -> None:

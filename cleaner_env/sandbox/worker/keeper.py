@@ -161,7 +161,8 @@ class Keeper:
             if cell.wait_status is None:
                 cell.wait_status = int(frames.receive_timed(self.connection, _PATIENCE_S)["status"])
                 self.connection.settimeout(None)
-            self.snapshot.restore()
+            if not cell.is_script:  # A script is the only one in its session.
+                self.snapshot.restore()
         except (EOFError, OSError, RecursionError, ValueError, KeyError, TypeError, frames.FrameError):
             return False
         return True
@@ -172,8 +173,9 @@ class Keeper:
         status = cell.wait_status
         if cell.cause is not None:
             reply["status"] = cell.cause
-        elif status is None:
-            reply.update(status="killed", signal="SIGKILL")
+        elif status is None:  # The interpreter is gone, and with it the news of the cell's end.
+            oom = self._kernel_was_short_of_memory()
+            reply.update(status="oom" if oom else "killed", signal=None if oom else "SIGKILL")
         elif os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             if number == signal.SIGXCPU:

@@ -100,17 +100,27 @@ class Zygote:
     def _open(self, session_fd: int) -> None:
         self.sessions += 1
         folder = os.path.join(self.own_folder, str(self.sessions)) if self.own_folder else self.folder
+        pid = self._launch(session_fd, folder) if "pid" in self.namespaces else os.fork()
+        if pid == 0:
+            self._keep(session_fd, folder, self.namespaces)
+        if pid is not None:
+            self.keepers[pid] = folder
+            with contextlib.suppress(OSError):
+                frames.write(session_fd, {"kind": "keeper", "pid": pid})
+        os.close(session_fd)
+
+    def _launch(self, session_fd: int, folder: str) -> int | None:
+        """Forks a keeper into a new process namespace, which takes a process in between; returns its number."""
         reading, writing = os.pipe()
         launcher = os.fork()
-        if launcher == 0:  # Unsharing the process namespace works once per process, so each keeper has its own launcher.
+        if launcher == 0:
             try:
                 os.close(reading)
-                self.control.close()
                 isolation.enter_namespaces(self.namespaces)
                 pid = os.fork()
                 if pid == 0:
                     os.close(writing)
-                    self._keep(session_fd, folder)
+                    self._keep(session_fd, folder, enter=())
                 os.write(writing, b"%d" % pid)
             except BaseException as error:
                 _complain(session_fd, error)
@@ -120,14 +130,12 @@ class Zygote:
         pid_text = os.read(reading, 32)
         os.close(reading)
         os.waitpid(launcher, 0)
-        if pid_text:
-            self.keepers[int(pid_text)] = folder
-            with contextlib.suppress(OSError):
-                frames.write(session_fd, {"kind": "keeper", "pid": int(pid_text)})
-        os.close(session_fd)
+        return int(pid_text) if pid_text else None
 
-    def _keep(self, session_fd: int, folder: str) -> NoReturn:
+    def _keep(self, session_fd: int, folder: str, enter: Sequence[str]) -> NoReturn:
         try:
+            self.control.close()
+            isolation.enter_namespaces(enter)
             os.setsid()
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # The one signal that Python handles, and that could so end it.
             os.set_inheritable(session_fd, False)
