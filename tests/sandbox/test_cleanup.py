@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -284,3 +285,44 @@ def test_shared_sandboxes_end_with_their_last_borrower(processes, eventually) ->
     del second, session
     gc.collect()
     assert eventually(lambda: set(processes("worker.zygote")) <= zygotes)
+
+
+SOAK = {
+    "x = 1": "ok",
+    "1 / 0": "error",
+    "import os; os._exit(3)": "exit",
+    "print('a' * 100_000)": "output_limit",
+    "import threading, time; threading.Thread(target=time.sleep, args=(9,)).start()": "ok",
+    "open('f', 'w').write('x' * 1000)": "ok",
+    "import os; os.fork() or os._exit(0)": "ok",
+    "import subprocess; subprocess.Popen(['sleep', '77'])": "ok",
+    "bytearray(700 << 20)": "oom",
+    "import ctypes; ctypes.string_at(0)": "killed",
+    "import os, signal; os.kill(os.getppid(), signal.SIGKILL)": "killed",
+}
+
+
+def test_many_bad_cells_at_once_disturb_no_other_session(isolated) -> None:
+    before = open_descriptors()
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        choose = random.Random(seed)
+        with isolated.open() as session:
+            session.run(f"mine = {seed}")
+            for _ in range(25):
+                code = choose.choice(list(SOAK))
+                execution = session.run(code, limits=Limits(wall_s=20))
+                if execution.status != SOAK[code]:
+                    wrong.append((code, execution))
+            execution = session.run("mine")
+            if execution.value != str(seed):
+                wrong.append(execution)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert open_descriptors() == before

@@ -108,8 +108,8 @@ class Keeper:
         except InterpreterLost:
             lost = True
         reply: frames.Message
-        if cell.successor is not None and self._commit(cell):
-            lost = False  # Should the old interpreter be gone: the new one is there.
+        lost = lost or processes.is_doomed(self.interpreter_pid)  # A cell that kills it fails, whatever it reports.
+        if cell.successor is not None and not lost and self._commit(cell):
             reply = {"status": "ok", "value": cell.report.get("value"), "truncated": bool(cell.report.get("clipped"))}
         else:
             lost = not self._roll_back(cell, lost)

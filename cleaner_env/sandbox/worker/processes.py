@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_EXITING, _SIGNALED = 0x4, 0x400  # The kernel's PF_EXITING and PF_SIGNALED.
 HAS_PROC = os.path.exists("/proc/self/stat")
 _HAS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
@@ -106,6 +107,18 @@ def reap() -> list[int]:
                 break
             reaped.append(pid)
     return reaped
+
+
+def is_doomed(pid: int) -> bool:
+    """Whether a process is dead or has been dealt a deadly signal, even if it has not got round to dying."""
+    if not HAS_PROC:
+        return False
+    try:
+        fields = _stat_fields(pid)
+    except OSError:
+        return True
+    dying = int(fields[6]) & (_EXITING | _SIGNALED)
+    return fields[0] in (b"Z", b"X") or bool(dying) or bool(int(fields[28]) & (1 << (signal.SIGKILL - 1)))
 
 
 def count_threads() -> int:
