@@ -303,6 +303,7 @@ SOAK = {
 
 
 def test_many_bad_cells_at_once_disturb_no_other_session(isolated) -> None:
+    isolated.describe()  # Starts it.
     before = open_descriptors()
     wrong: list[object] = []
 

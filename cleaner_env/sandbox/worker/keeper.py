@@ -65,6 +65,8 @@ class Keeper:
             processes.kill_descendants(also=[self.interpreter_pid])
             if not self.channel.startswith("\0"):
                 os.unlink(self.channel)
+            if "mount" not in self.namespaces:
+                files.remove_tree(os.getcwd())
             os._exit(0)
 
     def _start_interpreter(self) -> int:

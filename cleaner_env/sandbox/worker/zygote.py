@@ -141,7 +141,8 @@ class Zygote:
             os.set_inheritable(session_fd, False)
             isolation.become_subreaper()
             if self.own_folder:
-                os.makedirs(os.path.join(folder, "files"), 0o700)
+                os.mkdir(folder, 0o700)
+                os.mkdir(os.path.join(folder, "files"), 0o700)
                 visible = os.path.join(folder, "files")
                 os.chdir(folder)
             else:
