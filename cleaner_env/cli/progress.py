@@ -16,6 +16,7 @@ from rich.text import Text
 __all__ = ["TrainingProgress"]
 
 _SHOWN: Final = (
+    ("sft/loss", "loss {:.3f}"),
     ("train/reward", "reward {:.2f}"),
     ("train/first_attempt_error", "first-attempt tool errors {:.0%}"),
     ("train/recovered", "recovered {:.0%}"),
@@ -40,12 +41,14 @@ class TrainingProgress:
         self._total = self._done = self._done_before = 0
         self._started = time.monotonic()
 
-    def start(self, total: int, done: int = 0) -> None:
-        """Begins a run of ``total`` steps, of which an interrupted run took ``done``."""
+    def start(self, total: int, done: int = 0, activity: str = "training") -> None:
+        """Begins ``total`` steps of an activity, of which an interrupted run took ``done``."""
+        self.stop()
+        self._latest = {}
         self._total, self._done, self._done_before = total, done, done
         self._started = time.monotonic()
         if self._console.is_terminal:
-            columns = (TextColumn("training"), BarColumn(bar_width=None), MofNCompleteColumn())
+            columns = (TextColumn(activity), BarColumn(bar_width=None), MofNCompleteColumn())
             self._bar = Progress(*columns, console=self._console, expand=True)
             self._task = self._bar.add_task("", total=total, completed=done)
             self._live = Live(self._screen(), console=self._console, refresh_per_second=4)

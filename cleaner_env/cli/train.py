@@ -53,4 +53,25 @@ def train(
 def _initial_policy(config: GRPOConfig, progress: TrainingProgress) -> LoadedModel:
     from cleaner_env.agents.models import load_model
 
-    return load_model(config.model, dtype="float32")
+    directory = _cold_start(config, progress) if config.model == "tiny" else Path(config.model)
+    return load_model(directory, dtype="float32")
+
+
+def _cold_start(config: GRPOConfig, progress: TrainingProgress) -> Path:
+    """Makes the tiny model, unless an earlier run with this seed has made it."""
+    from cleaner_env.agents.cold_start import make_cold_start
+    from cleaner_env.agents.sft import SFTProgress
+
+    directory = Path("models") / f"tiny-seed{config.seed}"
+    if directory.exists():
+        progress.message(f"begins with {directory}, made by an earlier run; delete it to make it anew")
+        return directory
+    progress.message(f"makes {directory}: supervised cold start of a tiny model, one to two minutes")
+
+    def report(state: SFTProgress) -> None:
+        if state.step == 1:
+            progress.start(state.steps, activity="cold start")
+        if state.step == state.steps or state.step % max(1, state.steps // 20) == 0:
+            progress.update({"step": state.step, "sft/loss": state.loss})
+
+    return make_cold_start(directory, config.seed, report, sandbox=config.env.sandbox)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -152,8 +153,10 @@ def test_a_dry_run_prints_a_config_that_reproduces_itself(tmp_path: Path) -> Non
 
 
 def test_a_training_run(tmp_path: Path, model_directory: Path) -> None:
-    done = cleaner("train", f"model={model_directory}", "steps=2", "evaluation.every=1", "name=first", *SMALL, cwd=tmp_path)
+    shutil.copytree(model_directory, tmp_path / "models" / "tiny-seed0")  # where an earlier run's cold start is looked for
+    done = cleaner("train", "steps=2", "evaluation.every=1", "name=first", *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "begins with models/tiny-seed0, made by an earlier run" in done.stderr
     assert done.stdout == "runs/first\n"
     assert "step 2/2" in done.stderr
     run = RunFolder(tmp_path / "runs" / "first")

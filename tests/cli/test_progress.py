@@ -57,6 +57,16 @@ def test_a_bar_on_a_terminal() -> None:
     assert "\x1b[?25h" in stream.getvalue(), "the cursor must come back"
 
 
+def test_one_activity_after_another() -> None:
+    target, stream = console(terminal=False)
+    with TrainingProgress(target) as progress:
+        progress.start(2, activity="cold start")
+        progress.update({"step": 2, "sft/loss": 0.25})
+        progress.start(9)
+        progress.update({"step": 0, "eval/success": 0.5})
+    assert stream.getvalue() == "step 2/2  loss 0.250  left 0:00\nstep 0/9  evaluation 50%  left -:--\n"
+
+
 @pytest.mark.parametrize(("seconds", "shown"), [(0, "0:00"), (9.4, "0:28"), (1300, "1:05:00")])
 def test_time_left(monkeypatch: pytest.MonkeyPatch, seconds: float, shown: str) -> None:
     target, stream = console(terminal=False)
