@@ -24,10 +24,12 @@ from cleaner_env.agents.grpo_config import (
     EnvironmentConfig,
     EvaluationConfig,
     GRPOConfig,
+    LearnerConfig,
+    LossConfig,
     RolloutConfig,
     SAARConfig,
 )
-from cleaner_env.agents.learner import Learner, LearnerConfig, TrainingRow
+from cleaner_env.agents.learner import Learner, TrainingRow
 from cleaner_env.agents.loss import group_advantages
 from cleaner_env.agents.rendering import RenderedConversation, Renderer
 from cleaner_env.agents.rollout import Episode, EpisodeRequest, run_episodes
@@ -49,6 +51,7 @@ __all__ = [
     "GRPOConfig",
     "GRPOTrainer",
     "LearnerConfig",
+    "LossConfig",
     "Progress",
     "RolloutConfig",
     "SAARConfig",

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cleaner_env.agents.learner import LearnerConfig
 from cleaner_env.errors import ConfigError
 
-__all__ = ["EnvironmentConfig", "EvaluationConfig", "GRPOConfig", "RolloutConfig", "SAARConfig"]
+__all__ = [
+    "EnvironmentConfig",
+    "EvaluationConfig",
+    "GRPOConfig",
+    "LearnerConfig",
+    "LossConfig",
+    "RolloutConfig",
+    "SAARConfig",
+]
 
 
 def _require(condition: bool, name: str, rule: str, value: object) -> None:
@@ -87,6 +94,56 @@ class RolloutConfig:
         _require(self.group_size >= 2, "group_size", "be at least 2, for rewards to be compared", self.group_size)
         _require(self.temperature > 0, "temperature", "be positive, for episodes of a group to differ", self.temperature)
         _require(0 < self.top_p <= 1, "top_p", "lie in (0, 1]", self.top_p)
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Options of `grpo_loss`.
+
+    Attributes:
+        clip_low: A token's probability ratio gains nothing below ``1 - clip_low``.
+        clip_high: Nor above ``1 + clip_high`` (a wider upper bound, as in DAPO, arXiv 2503.14476).
+        dual_clip: Where an advantage is negative, the loss of a token is at most this many times the advantage's size
+            (arXiv 1912.09729); ``None`` for no bound.
+    """
+
+    clip_low: float = 0.20
+    clip_high: float = 0.28
+    dual_clip: float | None = 10.0
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.clip_low <= 1, "clip_low", "lie in [0, 1]", self.clip_low)
+        _require(self.clip_high >= 0, "clip_high", "not be negative", self.clip_high)
+        _require(self.dual_clip is None or self.dual_clip > 1, "dual_clip", "be above 1", self.dual_clip)
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """How the weights are updated.
+
+    Attributes:
+        learning_rate: Of AdamW, after the warm-up.
+        warmup_steps: Updates over which the learning rate rises linearly.
+        weight_decay: Of AdamW.
+        max_grad_norm: Gradients are scaled down to this norm.
+        minibatches: Updates that a batch of episodes is divided into.
+        microbatch_tokens: Tokens, padding included, that go through the model at a time.
+        loss: The loss.
+    """
+
+    learning_rate: float = 1e-3
+    warmup_steps: int = 5
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    minibatches: int = 1
+    microbatch_tokens: int = 16_384
+    loss: LossConfig = field(default_factory=LossConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "max_grad_norm", "minibatches", "microbatch_tokens"):
+            _require(getattr(self, name) > 0, name, "be positive", getattr(self, name))
+        for name in ("warmup_steps", "weight_decay"):
+            _require(getattr(self, name) >= 0, name, "not be negative", getattr(self, name))
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from cleaner_env.agents.loss import LossConfig, grpo_loss
+from cleaner_env.agents.grpo_config import LearnerConfig
+from cleaner_env.agents.loss import grpo_loss
 from cleaner_env.agents.scoring import masked_logprobs
-from cleaner_env.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["Learner", "LearnerConfig", "TrainingRow"]
+__all__ = ["Learner", "TrainingRow"]
 
 
 @dataclass(frozen=True)
@@ -36,37 +36,6 @@ class TrainingRow:
     action_mask: Sequence[bool]
     old_logprobs: Sequence[float]
     advantage: float
-
-
-@dataclass(frozen=True)
-class LearnerConfig:
-    """How the weights are updated.
-
-    Attributes:
-        learning_rate: Of AdamW, after the warm-up.
-        warmup_steps: Updates over which the learning rate rises linearly.
-        weight_decay: Of AdamW.
-        max_grad_norm: Gradients are scaled down to this norm.
-        minibatches: Updates that a batch of episodes is divided into.
-        microbatch_tokens: Tokens, padding included, that go through the model at a time.
-        loss: The loss.
-    """
-
-    learning_rate: float = 1e-3
-    warmup_steps: int = 5
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    minibatches: int = 1
-    microbatch_tokens: int = 16_384
-    loss: LossConfig = field(default_factory=LossConfig)
-
-    def __post_init__(self) -> None:
-        for name in ("learning_rate", "max_grad_norm", "minibatches", "microbatch_tokens"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be positive, got {getattr(self, name)!r}")
-        for name in ("warmup_steps", "weight_decay"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must not be negative, got {getattr(self, name)!r}")
 
 
 class Learner:

@@ -3,37 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
-from cleaner_env.errors import ConfigError
+from cleaner_env.agents.grpo_config import LossConfig
 
-__all__ = ["LossConfig", "group_advantages", "grpo_loss"]
-
-
-@dataclass(frozen=True)
-class LossConfig:
-    """Options of `grpo_loss`.
-
-    Attributes:
-        clip_low: A token's probability ratio gains nothing below ``1 - clip_low``.
-        clip_high: Nor above ``1 + clip_high`` (a wider upper bound, as in DAPO, arXiv 2503.14476).
-        dual_clip: Where an advantage is negative, the loss of a token is at most this many times the advantage's size
-            (arXiv 1912.09729); ``None`` for no bound.
-    """
-
-    clip_low: float = 0.20
-    clip_high: float = 0.28
-    dual_clip: float | None = 10.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.clip_low <= 1:
-            raise ConfigError(f"clip_low must lie in [0, 1], got {self.clip_low!r}")
-        if not self.clip_high >= 0:
-            raise ConfigError(f"clip_high must not be negative, got {self.clip_high!r}")
-        if self.dual_clip is not None and not self.dual_clip > 1:
-            raise ConfigError(f"dual_clip must be above 1, got {self.dual_clip!r}")
+__all__ = ["group_advantages", "grpo_loss"]
 
 
 def group_advantages(rewards: Sequence[float], normalise: bool = True, epsilon: float = 1e-6) -> list[float]:

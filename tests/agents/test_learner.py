@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cleaner_env.agents.learner import Learner, LearnerConfig, TrainingRow
+from cleaner_env.agents.grpo_config import LearnerConfig
+from cleaner_env.agents.learner import Learner, TrainingRow
 from cleaner_env.agents.scoring import masked_logprobs
 from cleaner_env.errors import ConfigError
 

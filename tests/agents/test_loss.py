@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner_env.agents.loss import LossConfig, group_advantages, grpo_loss
+from cleaner_env.agents.grpo_config import LossConfig
+from cleaner_env.agents.loss import group_advantages, grpo_loss
 from cleaner_env.errors import ConfigError
 
 rewards = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 1.0]), min_size=2, max_size=16)
