@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner_env.errors import DataError
+from cleaner_env.errors import DataError, SandboxError
 from cleaner_env.grading import CodeTest, CodeTests, grade_code
-from cleaner_env.sandbox import Execution, make_sandbox
+from cleaner_env.sandbox import make_sandbox
 
 DOUBLE = CodeTests((CodeTest("21\n", "42\n"), CodeTest("-4\n", "-8\n")), time_limit_s=10)
 
@@ -228,10 +228,11 @@ def test_which_block_is_the_answer(response, expected, sandbox):
 )
 def test_random_text_is_no_program(text):
     class NoSandbox:
-        def run_script(self, code, stdin=None, limits=None):
-            return Execution("error", exit_code=1)
+        def open(self):
+            raise SandboxError("none here")
 
-    assert grade_code(text, DOUBLE, NoSandbox()).verdict in ("incorrect", "no_answer")
+    verdict = grade_code(text, DOUBLE, NoSandbox()).verdict
+    assert verdict in ("incorrect", "no_answer", "infrastructure_error")
 
 
 def test_a_failing_sandbox_is_not_the_programs_fault(sandbox):

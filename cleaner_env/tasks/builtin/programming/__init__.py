@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from cleaner_env.grading.code import CodeTest, CodeTests
+from cleaner_env.grading.code_tests import CodeTest, CodeTests
 
 if sys.version_info >= (3, 11):
     import tomllib
