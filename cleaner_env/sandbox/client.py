@@ -1,4 +1,4 @@
-"""The host's ends of a worker: the process that is forked from, and the socket to the keeper of one session."""
+"""The host's end of a worker on this machine: the process that sessions are forked from."""
 
 from __future__ import annotations
 
@@ -7,27 +7,21 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from cleaner_env.errors import SandboxError
-from cleaner_env.sandbox.protocol import Execution, Limits
-from cleaner_env.sandbox.replies import execution_from_reply
+from cleaner_env.sandbox.channel import START_TIMEOUT_S, Channel, hang_up
 from cleaner_env.sandbox.worker import frames
 
-__all__ = ["Channel", "Zygote"]
+__all__ = ["Zygote", "session_environment"]
 
-_START_TIMEOUT_S = 60.0
-_REPLY_GRACE_S = 10.0
-_FOREVER_S = 1e6
+_END_PATIENCE_S = 10.0
 _LAUNCH = "import sys; sys.path[:1] = [sys.argv[1]]; from worker.zygote import main; del sys.path[0]; main(sys.argv[2:])"
 _ONE_THREAD = (
     "OPENBLAS_NUM_THREADS",
@@ -38,71 +32,15 @@ _ONE_THREAD = (
 )
 
 
-class Channel:
-    """The host's end of the socket to a keeper."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.keeper_pid: int | None = None
-        self._connection = connection
-        self.close = weakref.finalize(self, _hang_up, connection)
-
-    def wait_until_ready(self) -> None:
-        """Waits for the keeper and its interpreter.
-
-        Raises:
-            SandboxError: They did not start.
-        """
-        ready = False
-        while self.keeper_pid is None or not ready:
-            message = self._receive(_START_TIMEOUT_S)
-            if message.get("kind") == "error":
-                raise SandboxError(f"the session did not start: {message.get('message')}")
-            if message.get("kind") == "keeper":
-                self.keeper_pid = int(message["pid"])
-            ready = ready or message.get("kind") == "ready"
-
-    def run(self, code: str, stdin: str | None, limits: Limits, script: bool) -> tuple[Execution, bool]:
-        """Runs a cell; returns its outcome, and whether the session's state is lost.
-
-        Raises:
-            SandboxError: The keeper is gone, or does not answer.
-        """
-        request = {"code": code, "stdin": stdin, "limits": asdict(limits), "script": script}
-        timeout_s = min(limits.wall_s, _FOREVER_S) + _REPLY_GRACE_S
-        started = time.monotonic()
-        try:
-            self._connection.settimeout(timeout_s)
-            self._connection.sendall(frames.encode(request))
-        except OSError as error:
-            raise SandboxError(f"the sandbox died: {error}") from None
-        reply = self._receive(timeout_s)
-        return execution_from_reply(reply, limits, time.monotonic() - started), bool(reply.get("lost"))
-
-    def _receive(self, timeout_s: float) -> frames.Message:
-        try:
-            return frames.receive_timed(self._connection, timeout_s)
-        except EOFError:
-            raise SandboxError("the sandbox died") from None
-        except TimeoutError:
-            self._kill_keeper()
-            raise SandboxError(f"the sandbox did not answer within {timeout_s:g} s") from None
-        except (OSError, frames.FrameError) as error:
-            raise SandboxError(f"the sandbox's answer cannot be read: {error}") from None
-
-    def _kill_keeper(self) -> None:
-        """Ends a keeper that hangs; its silence instead of an end of file says that it is still there."""
-        if self.keeper_pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.keeper_pid, signal.SIGKILL)
-
-
 class Zygote:
-    """The warm interpreter: a child process and the socket to it."""
+    """The warm interpreter: a child process and the socket to it, and one spare session, forked ahead."""
 
     def __init__(self, python: str, preload: Sequence[str], namespaces: Sequence[str] | None) -> None:
         ours, theirs = _socket_pair()
         self._control = ours
         self._sending = threading.Lock()
+        self._keeping = threading.Lock()
+        self._spares: list[Channel] = []
         with theirs, tempfile.TemporaryFile() as errors:
             options = {
                 "preload": list(preload),
@@ -118,7 +56,7 @@ class Zygote:
                     stdout=subprocess.DEVNULL,
                     stderr=errors,
                     pass_fds=(theirs.fileno(),),
-                    env=_environment(python),
+                    env=session_environment(str(Path(python).parent)),
                     cwd="/",
                     start_new_session=True,
                 )
@@ -126,9 +64,9 @@ class Zygote:
                 ours.close()
                 raise SandboxError(f"cannot start the sandbox's interpreter {python!r}: {error}") from None
             theirs.close()
-            self.close = weakref.finalize(self, _end_zygote, self._process, ours, os.getpid())
+            self.close = weakref.finalize(self, _end_zygote, self._process, ours, self._spares, os.getpid())
             try:
-                self.facts = frames.receive_timed(ours, _START_TIMEOUT_S)
+                self.facts = frames.receive_timed(ours, START_TIMEOUT_S)
             except (EOFError, OSError, frames.FrameError):
                 self.close()
                 errors.seek(0)
@@ -145,11 +83,31 @@ class Zygote:
         return not self.is_alive()
 
     def fork_keeper(self) -> Channel:
-        """Has a keeper forked for a new session.
+        """Returns the spare session, or else has one forked; and has the next spare forked, for the next to ask.
 
         Raises:
             SandboxError: The zygote or the keeper failed.
         """
+        channel = self._take_spare() or self._ready(self._fork_keeper())
+        self.fork_spare()
+        return channel
+
+    def fork_spare(self) -> None:
+        """Has a session forked ahead, unless there is one."""
+        with self._keeping:
+            if not self._spares and self.close.alive:
+                with contextlib.suppress(SandboxError):  # Whoever needs a session will hear of it.
+                    self._spares.append(self._fork_keeper())
+
+    def _take_spare(self) -> Channel | None:
+        with self._keeping:
+            spare = self._spares.pop() if self._spares else None
+        try:
+            return spare and self._ready(spare)
+        except SandboxError:
+            return None
+
+    def _fork_keeper(self) -> Channel:
         ours, theirs = _socket_pair()
         channel = Channel(ours)
         with theirs:
@@ -159,6 +117,9 @@ class Zygote:
             except OSError as error:
                 channel.close()
                 raise SandboxError(f"the sandbox died: {error}") from None
+        return channel
+
+    def _ready(self, channel: Channel) -> Channel:
         try:
             channel.wait_until_ready()
         except SandboxError:
@@ -167,29 +128,25 @@ class Zygote:
         return channel
 
 
-def _hang_up(connection: socket.socket) -> None:
-    """Closes a socket so that the other side, and a thread that waits on this side, see the end at once."""
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    connection.close()
-
-
-def _end_zygote(process: subprocess.Popen[bytes], control: socket.socket, owner: int) -> None:
+def _end_zygote(process: subprocess.Popen[bytes], control: socket.socket, spares: list[Channel], owner: int) -> None:
+    for spare in spares:
+        spare.close()
     if owner != os.getpid():
         process.returncode = 0  # It is another process's child; nothing to wait for.
         return
-    _hang_up(control)
+    hang_up(control)
     try:
-        process.wait(_REPLY_GRACE_S)
+        process.wait(_END_PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
 
 
-def _environment(python: str) -> dict[str, str]:
-    folders = [str(Path(python).parent), "/usr/local/bin", "/usr/bin", "/bin"]
+def session_environment(*folders: str) -> dict[str, str]:
+    """Returns the environment variables that every session starts with, ``PATH`` beginning with some folders."""
+    path = (*folders, "/usr/local/bin", "/usr/bin", "/bin")
     return {
-        "PATH": os.pathsep.join(dict.fromkeys(folders)),
+        "PATH": ":".join(dict.fromkeys(path)),
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "MPLBACKEND": "Agg",

@@ -72,10 +72,7 @@ def _check_name(name: object) -> None:
 def _forget_parent() -> None:
     """In a forked child: another thread may have held the lock."""
     global _lock
-    _borrowed_by_sessions: weakref.WeakKeyDictionary[Session, _Borrowed] = weakref.WeakKeyDictionary()
-
-
-_lock = threading.RLock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_forget_parent)
@@ -102,6 +99,11 @@ class _Borrowed:
 
     def open(self) -> Session:
         session = self._lender().open()
+        _borrowed_by_sessions[session] = self
+        return session
+
+    async def aopen(self) -> Session:
+        session = await self._lender().aopen()
         _borrowed_by_sessions[session] = self
         return session
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from cleaner_env.errors import ConfigError, SandboxError
-from cleaner_env.sandbox.client import Channel, Zygote
+from cleaner_env.sandbox.asynchronous import in_thread
+from cleaner_env.sandbox.channel import Channel
+from cleaner_env.sandbox.client import Zygote
 from cleaner_env.sandbox.protocol import Execution, Limits
 from cleaner_env.sandbox.replies import infrastructure_error
+from cleaner_env.sandbox.session import ReplayedSession
 from cleaner_env.sandbox.worker.isolation import NAMESPACE_FLAGS
 
 __all__ = ["LocalSandbox", "LocalSession"]
@@ -75,6 +77,10 @@ class LocalSandbox:
             self._sessions.add(session)
         return session
 
+    async def aopen(self) -> LocalSession:
+        """Opens a fresh session without blocking the event loop; raises as `open` does."""
+        return await in_thread(self.open)
+
     def run_script(self, code: str, stdin: str | None = None, limits: Limits | None = None) -> Execution:
         """Runs a program as ``python main.py`` in a fresh process and an empty folder, to its end."""
         try:
@@ -97,6 +103,7 @@ class LocalSandbox:
             "namespaces": namespaces,
             "network": "closed" if "net" in namespaces else "open",
             "filesystem": "read-only outside the session's folder" if "mount" in namespaces else "as the user's",
+            "system_calls": "restricted" if facts["restricts_calls"] else "all",
             "rlimits": ("data", "file_size", "open_files", "core", *(("processes",) if facts["counts_processes"] else ())),
             "preload": tuple(str(name) for name in facts["preload"]),
             "security_boundary": False,
@@ -123,7 +130,7 @@ class LocalSandbox:
         self._lock = threading.Lock()
         self._zygote = None
         for session in list(self._sessions):
-            session._channel = None
+            session._forget_parent()
 
     def _living_zygote(self) -> Zygote:
         with self._lock:
@@ -133,6 +140,7 @@ class LocalSandbox:
                 if self._zygote is not None:
                     self._zygote.close()
                 self._zygote = Zygote(self.python, self.preload, self.namespaces)
+                self._zygote.fork_spare()
             return self._zygote
 
     def _connect(self) -> Channel:
@@ -145,78 +153,12 @@ class LocalSandbox:
                 raise
         return self._living_zygote().fork_keeper()
 
+    def _take_back(self, channel: Channel) -> None:
+        channel.close()
 
-class LocalSession:
+
+class LocalSession(ReplayedSession):
     """A session of a `LocalSandbox`."""
-
-    def __init__(self, sandbox: LocalSandbox) -> None:
-        self._sandbox = sandbox
-        self._history: list[tuple[str, str | None, Limits]] = []
-        self._closed = False
-        self._channel: Channel | None = sandbox._connect()
-
-    @property
-    def keeper_pid(self) -> int | None:
-        """The process that keeps this session, ``None`` when it is closed."""
-        return self._channel.keeper_pid if self._channel else None
-
-    def run(self, code: str, stdin: str | None = None, limits: Limits | None = None) -> Execution:
-        """Runs a cell. See `cleaner_env.sandbox.Session.run`."""
-        return self._run(code, stdin, limits, script=False)
-
-    def close(self) -> None:
-        self._closed = True
-        self._drop_channel()
-
-    def __enter__(self) -> LocalSession:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def _run(self, code: str, stdin: str | None, limits: Limits | None, script: bool) -> Execution:
-        if self._closed:
-            return infrastructure_error("the session is closed")
-        limits = limits or self._sandbox.limits
-        started = time.monotonic()
-        try:
-            if self._channel is None:
-                self._replace()
-            assert self._channel is not None
-            execution, lost = self._channel.run(code, stdin, limits, script)
-        except SandboxError as error:
-            self._drop_channel()
-            return infrastructure_error(str(error), time.monotonic() - started)
-        except BaseException:  # Interrupted: a reply that comes now must not be taken for that of a later cell.
-            self._drop_channel()
-            raise
-        if execution.ok and not script:
-            self._history.append((code, stdin, limits))
-        if lost:
-            self._drop_channel()
-        return execution
-
-    def _replace(self) -> None:
-        """Opens a new interpreter and runs the successful cells again.
-
-        Raises:
-            SandboxError: It cannot be opened, or a cell does not succeed again.
-        """
-        self._drop_channel()
-        channel = self._sandbox._connect()
-        for number, (code, stdin, limits) in enumerate(self._history, 1):
-            execution, _ = channel.run(code, stdin, limits, script=False)
-            if not execution.ok:
-                channel.close()
-                raise SandboxError(
-                    f"the session was lost, and its cell {number} ended with {execution.status} when replayed"
-                )
-        self._channel = channel
-
-    def _drop_channel(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
 
 
 def _checked_namespaces(names: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -103,10 +103,51 @@ class Execution:
 
 @runtime_checkable
 class Session(Protocol):
-    """One interpreter with persistent state. Not for use by two threads at a time."""
+    """One interpreter with persistent state. Threads that use it at the same time wait for each other.
+
+    Example:
+        >>> from cleaner_env.sandbox import make_sandbox
+        >>> with make_sandbox("local") as sandbox, sandbox.open() as session:
+        ...     _ = session.run("path = [1]")
+        ...     start = session.checkpoint()
+        ...     left = session.run("path.append(2); path").value
+        ...     session.rollback(start)
+        ...     right = session.run("path.append(3); path").value
+        >>> left, right
+        ('[1, 2]', '[1, 3]')
+    """
 
     def run(self, code: str, stdin: str | None = None, limits: Limits | None = None) -> Execution:
         """Runs a cell; its effects stay exactly when the status is ``ok``. Never raises for what the code does."""
+
+    async def arun(self, code: str, stdin: str | None = None, limits: Limits | None = None) -> Execution:
+        """Runs a cell as `run` does, without blocking the event loop.
+
+        Where the awaiting task is cancelled the interpreter is killed at once, and the next cell finds the state that the
+        successful cells before it left, replayed.
+        """
+
+    def checkpoint(self) -> str:
+        """Keeps the present state, files included; returns a token for `rollback`.
+
+        It costs two forks, and the memory that later cells change. A session has at most 32 at a time.
+
+        Raises:
+            SandboxError: There are too many, or the sandbox failed.
+        """
+
+    def rollback(self, token: str) -> None:
+        """Goes back to a checkpoint, as often as wished, to earlier and later ones alike.
+
+        Where the state itself was lost, the next cell has the cells that led to it replayed.
+
+        Raises:
+            ConfigError: The session has no such checkpoint.
+            SandboxError: The session is closed.
+        """
+
+    def release(self, token: str) -> None:
+        """Gives up a checkpoint and the memory that it holds; raises as `rollback` does."""
 
     def close(self) -> None:
         """Kills the interpreter and all that it started, and removes its working folder. May be called twice."""
@@ -130,6 +171,9 @@ class Sandbox(Protocol):
         Raises:
             SandboxError: The backend cannot start one.
         """
+
+    async def aopen(self) -> Session:
+        """Opens a fresh session without blocking the event loop; raises as `open` does."""
 
     def run_script(self, code: str, stdin: str | None = None, limits: Limits | None = None) -> Execution:
         """Runs a program in a fresh process with real standard input, and waits for its end."""

@@ -48,7 +48,7 @@ def test_a_keeper_killed_in_the_middle_of_a_cell(session, processes, marker, eve
 
 
 def test_a_keeper_that_hangs_is_given_up(sandbox, monkeypatch) -> None:
-    monkeypatch.setattr("cleaner_env.sandbox.client._REPLY_GRACE_S", 0.3)
+    monkeypatch.setattr("cleaner_env.sandbox.channel._REPLY_GRACE_S", 0.3)
     with sandbox.open() as session:
         session.run("a = 1")
         keeper = session.keeper_pid

@@ -10,6 +10,7 @@ import socket
 import struct
 import tempfile
 import time
+from collections.abc import Collection
 from typing import Any
 
 from . import frames, processes
@@ -44,7 +45,7 @@ class Cell:
         request: frames.Message,
         listener: socket.socket,
         interpreter: socket.socket,
-        interpreter_pid: int,
+        waiting_pids: Collection[int],
         host_fd: int,
         base_bytes: int,
     ) -> None:
@@ -52,7 +53,7 @@ class Cell:
         self.is_script = bool(request["script"])
         self.listener = listener
         self.interpreter = interpreter
-        self.interpreter_pid = interpreter_pid
+        self.waiting_pids = waiting_pids
         self.host_fd = host_fd
         self.data_bytes = base_bytes + (int(self.limits["memory_mb"]) << 20)
         self.token = os.urandom(16).hex()
@@ -73,7 +74,13 @@ class Cell:
             os.set_blocking(reading, False)
             self.output.append(Stream(reading, int(self.limits["output_bytes"])))
             theirs.append(writing)
-        command = {"code": request["code"], "script": self.is_script, "token": self.token, "limits": self.limits}
+        command = {
+            "park": False,
+            "code": request["code"],
+            "script": self.is_script,
+            "token": self.token,
+            "limits": self.limits,
+        }
         with contextlib.suppress(OSError):  # Where the interpreter is gone, `run` notices.
             frames.send(self.interpreter, command, theirs)
         for fd in theirs:
@@ -180,7 +187,7 @@ class Cell:
     def _look_at_usage(self) -> None:
         alive = 0
         for pid in processes.descendants(os.getpid()):
-            used = processes.usage(pid) if pid != self.interpreter_pid else None
+            used = processes.usage(pid) if pid not in self.waiting_pids else None
             if used is None:
                 continue
             alive += used.threads

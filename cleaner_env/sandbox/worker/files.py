@@ -41,6 +41,18 @@ class _Entry:
         self.racy = racy
 
 
+class SavedTree:
+    """A snapshot kept for later: what `FileSnapshot` knew, and a folder of links to its store."""
+
+    def __init__(self, folder: str, entries: dict[str, _Entry]) -> None:
+        self.folder = folder
+        self.entries = dict(entries)
+
+    def remove(self) -> None:
+        """Gives up the space."""
+        remove_tree(self.folder)
+
+
 class FileSnapshot:
     """The state of the tree ``root`` as of the last `take`; ``store`` is a folder on the same file system.
 
@@ -55,6 +67,7 @@ class FileSnapshot:
         self._entries: dict[str, _Entry] = {}
         self._copies: dict[int, os.stat_result] = {}
         self._racy_inodes: dict[int, bool] = {}
+        self._saved = 0
 
     def take(self, thorough: bool = False) -> None:
         """Remembers the tree as it is now.
@@ -88,8 +101,36 @@ class FileSnapshot:
         self._entries = entries
         self._racy_inodes = {entry.status.st_ino: entry.racy for entry in entries.values()}
 
-    def restore(self) -> None:
-        """Makes the tree what it was at the last `take`."""
+    def save(self) -> SavedTree:
+        """Keeps the last snapshot for later, beside those that follow."""
+        self._saved += 1
+        tree = SavedTree(f"{self.store}/saved-{self._saved}", self._entries)
+        os.mkdir(tree.folder, 0o700)
+        for inode in self._copies:
+            for name in (f"{inode}.link", f"{inode}.copy"):
+                os.link(f"{self.store}/{name}", f"{tree.folder}/{name}")
+        return tree
+
+    def restore(self, saved: SavedTree | None = None) -> None:
+        """Makes the tree what it was at the last `take`, or at a saved one, which so becomes the last."""
+        if saved is not None:
+            self._take_over(saved)
+        self._restore_entries()
+
+    def _take_over(self, saved: SavedTree) -> None:
+        for inode in self._copies:
+            os.unlink(self._link(inode))
+            os.unlink(self._copy(inode))
+        self._entries = dict(saved.entries)
+        self._copies = {}
+        for entry in self._entries.values():
+            inode = entry.status.st_ino
+            if stat.S_ISREG(entry.status.st_mode) and inode not in self._copies:
+                os.link(f"{saved.folder}/{inode}.link", self._link(inode))
+                os.link(f"{saved.folder}/{inode}.copy", self._copy(inode))
+                self._copies[inode] = entry.status
+
+    def _restore_entries(self) -> None:
         for path, status in sorted(self._walk(), reverse=True):
             entry = self._entries.get(path)
             if entry is None or not _same_object(entry.status, status):
@@ -133,10 +174,11 @@ class FileSnapshot:
         known = self._copies.get(inode)
         if known is None:
             os.link(path, self._link(inode))
-        elif _unchanged(known, status):
+        else:
             sure = not thorough and not self._racy_inodes.get(inode, True)
-            if sure or _equal(path, self._copy(inode)):
+            if _unchanged(known, status) and (sure or _equal(path, self._copy(inode))):
                 return
+            os.unlink(self._copy(inode))  # Not overwritten, for a saved tree may share it.
         _copy_into(path, self._copy(inode))
 
     def _check_quota(self, found: dict[str, os.stat_result]) -> None:

@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any, Dict  # noqa: UP035 - evaluated by Python 3.8
+from typing import Any, Dict, Protocol  # noqa: UP035 - evaluated by Python 3.8
 
 _HEADER = struct.Struct("!I")
 MAX_FRAME = 256 << 20
@@ -68,7 +68,15 @@ def receive(connection: socket.socket, limit: int = MAX_FRAME, max_fds: int = 0)
     return decode(_read_exactly(connection.fileno(), _checked(length, limit))), list(fds)
 
 
-def receive_timed(connection: socket.socket, timeout_s: float, limit: int = MAX_FRAME) -> Message:
+class Receiver(Protocol):
+    """What `receive_timed` needs of a socket."""
+
+    def settimeout(self, timeout_s: float | None, /) -> None: ...
+
+    def recv(self, size: int, /) -> bytes: ...
+
+
+def receive_timed(connection: Receiver, timeout_s: float, limit: int = MAX_FRAME) -> Message:
     """Receives a message within ``timeout_s`` seconds in all; raises ``socket.timeout`` after, else as `read` does."""
     deadline = time.monotonic() + timeout_s
 

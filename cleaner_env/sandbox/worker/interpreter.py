@@ -47,28 +47,37 @@ class Interpreter:
         _seed_generators()
 
     def serve(self, token: str) -> NoReturn:
-        """Takes commands until the keeper hangs up. Only forks in which a cell succeeded come round the loop."""
+        """Takes commands until the keeper hangs up.
+
+        Only forks come round the outer loop: those in which a cell succeeded, and those that go on from a checkpoint,
+        where this process stays behind.
+        """
         report: frames.Message = {"kind": "ready"}
         while True:
             connection = self._report(token, report)
-            command, fds = _receive_or_leave(connection)
+            before = _BeforeFork()
             while True:
-                before = _BeforeFork(apart_from=fds)
-                pid = _fork_quietly()
+                command, fds = _receive_or_leave(connection)
+                before.restore_working_folder()
+                pid = _fork_beside() if command["park"] else _fork_quietly()
                 if pid == 0:
                     break
+                if command["park"]:
+                    continue
                 _close(fds)
                 if not processes.HAS_PROC:
                     frames.send(connection, {"kind": "forked", "pid": pid})
                 _, status = os.waitpid(pid, 0)
                 before.restore_offsets()
                 frames.send(connection, {"kind": "ended", "status": status})
-                command, fds = _receive_or_leave(connection)
-                before.restore_working_folder()
             connection.close()
             del connection
             before.random.restore()
             token = command["token"]
+            if command["park"]:
+                before.restore_offsets()
+                report = {"kind": "ready"}
+                continue
             self._prepare(command, fds)
             if command["script"]:
                 self._run_script(command["code"], token)
@@ -182,7 +191,7 @@ class _RandomState:
 class _BeforeFork:
     """What a fork shares with its parent, or loses."""
 
-    def __init__(self, apart_from: list[int]) -> None:
+    def __init__(self) -> None:
         self.random = _RandomState()
         try:
             self._folder: str | None = os.getcwd()
@@ -192,7 +201,7 @@ class _BeforeFork:
         for name in os.listdir("/dev/fd"):
             fd = int(name)
             try:
-                if fd > 2 and fd not in apart_from and stat.S_ISREG(os.fstat(fd).st_mode):
+                if fd > 2 and stat.S_ISREG(os.fstat(fd).st_mode):
                     self._offsets.append((fd, os.lseek(fd, 0, os.SEEK_CUR), fcntl.fcntl(fd, fcntl.F_GETFL)))
             except OSError:
                 continue
@@ -304,6 +313,17 @@ def _receive_or_leave(connection: socket.socket) -> tuple[frames.Message, list[i
         return frames.receive(connection, max_fds=3)
     except (EOFError, OSError):
         os._exit(0)
+
+
+def _fork_beside() -> int:
+    """Forks a process that is not this one's child but the keeper's, which takes orphans in; returns 0 there."""
+    child = _fork_quietly()
+    if child == 0:
+        if _fork_quietly():
+            os._exit(0)
+        return 0
+    os.waitpid(child, 0)
+    return child
 
 
 def _fork_quietly() -> int:

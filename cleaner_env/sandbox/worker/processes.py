@@ -12,6 +12,7 @@ from typing import NamedTuple
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _EXITING, _SIGNALED = 0x4, 0x400  # The kernel's PF_EXITING and PF_SIGNALED.
+_CGROUP_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")  # Of version 2 and 1.
 HAS_PROC = os.path.exists("/proc/self/stat")
 _HAS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
@@ -131,15 +132,13 @@ def count_threads() -> int:
         return threading.active_count()
 
 
-def kernel_oom_kills() -> int:
-    """Returns how many processes the kernel has killed for want of memory, since it started."""
-    try:
-        with open("/proc/vmstat", "rb") as file:
+def kernel_oom_kills(in_container: bool = False) -> int:
+    """Returns how many processes the kernel has killed for want of memory: in this container, or since it started."""
+    for path in (*(_CGROUP_COUNTERS if in_container else ()), "/proc/vmstat"):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
             for line in file:
                 if line.startswith(b"oom_kill "):
                     return int(line.split()[1])
-    except OSError:
-        pass
     return 0
 
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from . import files, frames, isolation, keeper, processes
+from . import files, frames, isolation, keeper, processes, restrictions
 
 _FILES_BYTES = 320 << 20  # Five times what the tree may hold: room for copies old and new, and for what a cell writes.
 
@@ -54,7 +54,7 @@ class Zygote:
     ) -> None:
         self.control = control
         self.folder = folder
-        self.preloaded = _preload(preload)
+        self.preloaded = preload_modules(preload)
         self.hidden = hidden
         wanted = isolation.CANDIDATES if namespaces is None else (tuple(namespaces), ())
         self.namespaces = _first_available(wanted, folder, hidden)
@@ -78,6 +78,7 @@ class Zygote:
             "namespaces": list(self.namespaces),
             "preload": self.preloaded,
             "base_bytes": self.base_bytes,
+            "restricts_calls": _can_restrict_calls(),
             "counts_processes": isolation.counts_processes(self.namespaces),
         }
 
@@ -183,7 +184,8 @@ def _has_ended(child: int) -> bool:
         return True
 
 
-def _preload(names: list[str]) -> list[str]:
+def preload_modules(names: list[str]) -> list[str]:
+    """Imports the modules that are installed; returns their names."""
     loaded = []
     for name in names:
         with contextlib.suppress(ImportError):
@@ -211,6 +213,14 @@ def _first_available(wanted: Sequence[Sequence[str]], folder: str, hidden: Seque
         if os.waitpid(launcher, 0)[1] == 0:
             return list(names)
     return []
+
+
+def _can_restrict_calls() -> bool:
+    child = os.fork()
+    if child == 0:
+        isolation.drop_privileges()
+        os._exit(0 if restrictions.forbid_system_calls(restrictions.LOCAL_FAMILIES) else 1)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _complain(session_fd: int, error: BaseException) -> None:
