@@ -8,6 +8,8 @@ from cleaner_env.conversation import Conversation
 from cleaner_env.grading.integer import grade_integer, parse_integer
 from cleaner_env.grading.verdict import Grade
 from cleaner_env.tasks.base import Dataset, Problem, Task
+from cleaner_env.tasks.catalog import HUB_DATASETS, hub_datasets
+from cleaner_env.tasks.generated import GENERATED, load_generated
 from cleaner_env.tasks.loading import Row, is_path, load_file, make_dataset, refuse_split, unknown_dataset
 
 if TYPE_CHECKING:
@@ -16,14 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["AIMETask"]
 
 _SYSTEM = "You solve competition mathematics. Reason step by step."
+_GENERATED = (GENERATED, *(f"{GENERATED}_level{level}" for level in range(1, 6)))
 _INSTRUCTION = "Put your final answer, a single integer, in \\boxed{}."
 
 
 class AIMETask(Task):
     r"""Problems with one integer as their answer, declared in ``\boxed{}``.
 
-    The data set ``builtin`` was written for this project. A file has columns such as ``problem`` and ``answer``; any
-    integer is accepted as an answer.
+    The data set ``builtin`` was written for this project. ``generated`` (splits ``train`` and ``test``) never runs out;
+    ``generated_level1``, one step of arithmetic, to ``generated_level5``, as hard as ``builtin``, are its parts. The years
+    ``aime2024``, ``aime2025`` and ``aime2026`` and the training pools ``dapo_math_17k`` and ``open_agentrl_30k`` are on the
+    hub. A file has columns such as ``problem`` and ``answer``, or verl's schema; any integer is accepted as an answer.
 
     Example:
         >>> task = AIMETask()
@@ -35,14 +40,25 @@ class AIMETask(Task):
     name = "aime"
 
     def load(self, dataset: str = "builtin", split: str | None = None) -> Dataset:
-        refuse_split(dataset, split)
         if dataset == "builtin":
             from cleaner_env.tasks.builtin.aime import problems
 
+            refuse_split(dataset, split)
             return make_dataset(dataset, problems())
+        if dataset in _GENERATED:
+            from cleaner_env.tasks.builtin.aime import LEVELS, draw
+
+            level = dataset.removeprefix(f"{GENERATED}_level")
+            families = LEVELS[int(level)] if level != dataset else [f for level in LEVELS for f in LEVELS[level]]
+            return load_generated(dataset, split, lambda generator: draw(families, generator))
+        if dataset in hub_datasets(self.name):
+            from cleaner_env.tasks.hub import load_hub_dataset
+
+            return load_hub_dataset(HUB_DATASETS[dataset], _problem, split)
         if is_path(dataset):
+            refuse_split(dataset, split)
             return load_file(dataset, _problem)
-        raise unknown_dataset(self.name, dataset, ["builtin"])
+        raise unknown_dataset(self.name, dataset, ["builtin", *_GENERATED, *hub_datasets(self.name)])
 
     def messages(self, problem: Problem) -> Conversation:
         has_instruction = "\\boxed" in problem.prompt
@@ -54,11 +70,15 @@ class AIMETask(Task):
         return grade_integer(turn, problem.answer)
 
 
-def _problem(row: Row, identifier: str) -> Problem:
+def _problem(row: Row, identifier: str) -> Problem | None:
+    if row.repeats and row.has("tests"):
+        return None
     prompt = row.text("the problem", "problem", "question", "prompt")
     value = row.get("the answer", "answer", "expected_answer", "final_answer", "solution")
     text = str(value) if type(value) is int else str(int(value)) if _is_whole(value) else value
     answer = parse_integer(text) if isinstance(text, str) else None
+    if answer is None and row.repeats:
+        return None
     if answer is None:
         raise row.error(f"the answer must be an integer, got {str(value)[:80]!r} of type {type(value).__name__}")
     return Problem(identifier, prompt, str(answer))

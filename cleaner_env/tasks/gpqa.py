@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Final
@@ -12,13 +13,17 @@ from cleaner_env.errors import ConfigError
 from cleaner_env.grading.choice import grade_choice
 from cleaner_env.grading.verdict import Grade
 from cleaner_env.tasks.base import Dataset, Problem, Task
+from cleaner_env.tasks.catalog import HUB_DATASETS, hub_datasets
+from cleaner_env.tasks.generated import GENERATED, load_generated
 from cleaner_env.tasks.loading import Row, is_path, load_file, make_dataset, refuse_split, unknown_dataset
 
 if TYPE_CHECKING:
     from cleaner_env.sandbox.protocol import Sandbox
+    from cleaner_env.tasks.builtin.question import Question
 
 __all__ = ["GPQATask", "option_order"]
 
+_OPTION: Final = re.compile(r"^[ \t]*\(?(?P<letter>[A-Z])[).:][ \t]+(?P<text>\S.*)$", re.MULTILINE)
 _SYSTEM: Final = "You answer questions of graduate-level science. Reason step by step."
 
 
@@ -46,9 +51,10 @@ def option_order(seed: int, problem_id: str, count: int = 4) -> tuple[int, ...]:
 class GPQATask(Task):
     r"""Questions with lettered options, answered by one letter in ``\boxed{}``.
 
-    The data set ``builtin`` was written for this project. A file has the official columns (``Question``,
-    ``Correct Answer``, ``Incorrect Answer 1`` to ``3``), or ``question``, ``options`` (a list) and ``answer`` (a letter,
-    or the text of an option).
+    The data set ``builtin`` was written for this project. ``generated`` (splits ``train`` and ``test``) never runs out.
+    ``gpqa_diamond``, ``gpqa_main`` and the training pool ``open_agentrl_30k`` are on the hub. A file has the official
+    columns (``Question``, ``Correct Answer``, ``Incorrect Answer 1`` to ``3``), or ``question``, ``options`` (a list) and
+    ``answer`` (a letter, or the text of an option), or verl's schema with lettered options in the prompt.
 
     Args:
         seed: What the order of the options depends on besides the problem's id.
@@ -70,15 +76,23 @@ class GPQATask(Task):
         self.seed = seed
 
     def load(self, dataset: str = "builtin", split: str | None = None) -> Dataset:
-        refuse_split(dataset, split)
         if dataset == "builtin":
             from cleaner_env.tasks.builtin.gpqa import questions
 
-            made = [self._problem(q.id, q.prompt, (q.correct, *q.incorrect), q.domain) for q in questions()]
-            return make_dataset(dataset, made)
+            refuse_split(dataset, split)
+            return make_dataset(dataset, [self._from_question(question.id, question) for question in questions()])
+        if dataset == GENERATED:
+            from cleaner_env.tasks.builtin.gpqa import draw
+
+            return load_generated(dataset, split, draw, self._from_question)
+        if dataset in hub_datasets(self.name):
+            from cleaner_env.tasks.hub import load_hub_dataset
+
+            return load_hub_dataset(HUB_DATASETS[dataset], self._from_row, split)
         if is_path(dataset):
+            refuse_split(dataset, split)
             return load_file(dataset, self._from_row)
-        raise unknown_dataset(self.name, dataset, ["builtin"])
+        raise unknown_dataset(self.name, dataset, ["builtin", GENERATED, *hub_datasets(self.name)])
 
     def messages(self, problem: Problem) -> Conversation:
         letters = ascii_uppercase[: len(problem.metadata["options"])]
@@ -89,9 +103,18 @@ class GPQATask(Task):
         del sandbox
         return grade_choice(turn, problem.answer, ascii_uppercase[: len(problem.metadata["options"])])
 
-    def _from_row(self, row: Row, identifier: str) -> Problem:
+    def _from_question(self, identifier: str, question: Question) -> Problem:
+        return self._problem(identifier, question.prompt, (question.correct, *question.incorrect), question.domain)
+
+    def _from_row(self, row: Row, identifier: str) -> Problem | None:
         question = row.text("the question", "question", "problem", "prompt").strip()
-        options = _official_options(row) if row.has("correct answer") else _listed_options(row)
+        if row.repeats and not row.has("options", "choices"):
+            found = _lettered_options(question, row.values["answer"])
+            if found is None:
+                return None
+            question, options = found
+        else:
+            options = _official_options(row) if row.has("correct answer") else _listed_options(row)
         if len({option.casefold() for option in options}) < len(options):
             raise row.error(f"two options are the same: {'; '.join(options)[:200]}")
         domain = row.values.get("High-level domain") or row.values.get("domain")
@@ -109,6 +132,21 @@ class GPQATask(Task):
 def _official_options(row: Row) -> list[str]:
     names = ("correct answer", "incorrect answer 1", "incorrect answer 2", "incorrect answer 3")
     return [row.text(f"the {name}", name).strip() for name in names]
+
+
+def _lettered_options(prompt: str, answer: object) -> tuple[str, list[str]] | None:
+    """Reads options A, B, ... off the lines of a prompt; returns the question and the options, the right one first."""
+    found = [(match, match["letter"]) for match in _OPTION.finditer(prompt)]
+    letters = ascii_uppercase[: len(found)]
+    if len(found) < 2 or [letter for _, letter in found] != list(letters):
+        return None
+    letter = answer.strip() if isinstance(answer, str) else ""
+    question = prompt[: found[0][0].start()].strip()
+    if len(letter) != 1 or letter not in letters or not question:
+        return None
+    options = [match["text"].strip() for match, _ in found]
+    place = letters.index(letter)
+    return question, [options[place], *options[:place], *options[place + 1 :]]
 
 
 def _listed_options(row: Row) -> list[str]:

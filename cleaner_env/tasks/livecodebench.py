@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleaner_env.conversation import Conversation
 from cleaner_env.errors import ConfigError, DataError
-from cleaner_env.grading.code import CodeTest, CodeTests, grade_code
+from cleaner_env.grading.code import CodeTest, CodeTests, Judgement, JudgeMode, grade_code, judge_code
 from cleaner_env.grading.verdict import Grade
 from cleaner_env.tasks.base import Dataset, Problem, Task
+from cleaner_env.tasks.catalog import HUB_DATASETS, hub_datasets
+from cleaner_env.tasks.livecodebench_selection import ERRATA, Selection
 from cleaner_env.tasks.loading import Row, is_path, load_file, make_dataset, refuse_split, unknown_dataset
 from cleaner_env.tasks.private_tests import unpack_private_tests
 
@@ -34,11 +37,17 @@ _MEMORY_MB: Final = 1024
 class LiveCodeBenchTask(Task):
     """Programs and functions in Python, run against tests that the model does not see.
 
-    The data set ``builtin`` was written for this project. A file has the official columns (``question_content``,
-    ``public_test_cases``, ``private_test_cases``, ...; private tests are unpacked without unpickling anything), or
-    ``question`` and ``tests``, a list of objects with ``input`` and ``output``, and ``fn_name`` where a function is wanted.
+    The data set ``builtin`` was written for this project. ``livecodebench_v1`` to ``livecodebench_v6``, which are releases
+    with all problems up to then, and the training pool ``open_agentrl_30k`` are on the hub. The split narrows a release
+    down to a window of contest dates, ``2025-02-01..2025-05-31``, or to what releases added, ``v5..v6``; so does what
+    follows a colon in the name, as in ``livecodebench_v6:v6``.
 
-    `Problem.answer` holds the tests as `CodeTests.to_json` writes them.
+    A file has the official columns (``question_content``, ``public_test_cases``, ``private_test_cases``, ...; private tests
+    are unpacked without unpickling anything), or ``question`` and ``tests``, a list of objects with ``input`` and
+    ``output``, and ``fn_name`` where a function is wanted, or verl's schema.
+
+    `Problem.answer` holds the tests as `CodeTests.to_json` writes them. ``metadata["erratum"]`` is set on the problems with
+    known faults: several right outputs, a judge to talk to, or wrong tests.
 
     Example:
         >>> problem = LiveCodeBenchTask().load("builtin").problems[0]
@@ -49,15 +58,30 @@ class LiveCodeBenchTask(Task):
     name = "livecodebench"
 
     def load(self, dataset: str = "builtin", split: str | None = None) -> Dataset:
-        refuse_split(dataset, split)
+        name, colon, selected = dataset.partition(":")
         if dataset == "builtin":
+            refuse_split(dataset, split)
             from cleaner_env.tasks.builtin.programming import programs
 
             made = [_problem(p.id, p.prompt, p.tests, p.starter_code, difficulty=p.difficulty) for p in programs()]
             return make_dataset(dataset, made)
+        if name in hub_datasets(self.name):
+            from cleaner_env.tasks.hub import load_hub_dataset
+
+            entry = HUB_DATASETS[name]
+            if colon and split is not None:
+                raise DataError(f"give the part of {name!r} in its name or as the split, not both: {selected!r}, {split!r}")
+            part = selected if colon else split
+            if part in (None, entry.split):
+                return load_hub_dataset(entry, _from_row, lazy=True)
+            selection = Selection.parse(name, part or "", len(entry.files))
+            loaded = load_hub_dataset(entry, selection.filter(_from_row), lazy=True, files=selection.files)
+            return replace(loaded, name=f"{name}:{part}")
         if is_path(dataset):
-            return load_file(dataset, _from_row)
-        raise unknown_dataset(self.name, dataset, ["builtin"])
+            if split in (None, "test"):
+                return load_file(dataset, _from_row, lazy=True)
+            return load_file(dataset, Selection.parse(dataset, split, 0).filter(_from_row), lazy=True)
+        raise unknown_dataset(self.name, dataset, ["builtin", *hub_datasets(self.name)])
 
     def messages(self, problem: Problem) -> Conversation:
         starter_code, function = problem.metadata["starter_code"], problem.metadata["function"]
@@ -68,6 +92,12 @@ class LiveCodeBenchTask(Task):
 
     def grade(self, problem: Problem, turn: str, sandbox: Sandbox) -> Grade:
         return grade_code(turn, problem.answer, sandbox)
+
+    def judge(self, problem: Problem, turn: str, sandbox: Sandbox, workers: int = 1) -> dict[JudgeMode, Judgement]:
+        """Judges a final turn by this project's rules and by LiveCodeBench's own, for figures that can be compared."""
+        tests = CodeTests.from_json(problem.answer)
+        modes: tuple[JudgeMode, ...] = ("strict", "livecodebench")
+        return {mode: judge_code(turn, tests, sandbox, mode=mode, workers=workers) for mode in modes}
 
     def check_tool_format(self, name: str) -> None:
         if name == "python":
@@ -85,7 +115,9 @@ def _problem(identifier: str, prompt: str, tests: CodeTests, starter_code: str, 
     )
 
 
-def _from_row(row: Row, identifier: str) -> Problem:
+def _from_row(row: Row, identifier: str) -> Problem | None:
+    if row.repeats and row.values.get("tests") is None:
+        return None
     prompt = row.text("the question", "question_content", "question", "problem", "prompt")
     official = row.has("public_test_cases", "private_test_cases")
     try:
@@ -94,8 +126,15 @@ def _from_row(row: Row, identifier: str) -> Problem:
         raise error if str(error).startswith(row.where) else row.error(str(error)) from None
     described = ("difficulty", "platform", "contest_date", "question_title")
     metadata = {key: value for key in described if isinstance(value := row.values.get(key), str)}
+    erratum = ERRATA.get(identifier) or ERRATA.get(_slug(metadata.get("question_title", "")))
+    if official and erratum:
+        metadata["erratum"] = erratum
     starter_code = row.values.get("starter_code")
     return _problem(identifier, prompt, tests, starter_code if isinstance(starter_code, str) else "", **metadata)
+
+
+def _slug(title: str) -> str:
+    return "-".join(title.lower().split())
 
 
 def _plain_tests(row: Row) -> CodeTests:

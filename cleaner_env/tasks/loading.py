@@ -10,21 +10,34 @@ import hashlib
 import io
 import json
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, overload
 
 from cleaner_env.errors import DataError
 from cleaner_env.tasks.base import Dataset, Problem
+from cleaner_env.tasks.verl_schema import flatten_verl
 
-__all__ = ["Row", "is_path", "load_file", "make_dataset", "read_rows", "refuse_split", "unknown_dataset"]
+__all__ = [
+    "LazyProblems",
+    "MakeProblem",
+    "Row",
+    "fingerprint",
+    "is_path",
+    "load_file",
+    "load_rows",
+    "make_dataset",
+    "read_rows",
+    "refuse_split",
+    "unknown_dataset",
+]
 
 MAX_FILE_BYTES: Final = 2 * 2**30
 _SUFFIXES: Final = (".json", ".jsonl", ".csv", ".parquet")
-_ID_COLUMNS: Final = ("id", "problem_id", "question_id", "record_id", "unique_id", "task_id")
+_ID_COLUMNS: Final = ("id", "problem_id", "question_id", "record_id", "unique_id", "task_id", "problem_idx", "idx")
 
 
 @dataclass(frozen=True)
@@ -34,10 +47,12 @@ class Row:
     Attributes:
         where: File and line (of a Parquet file, the row), as messages show them.
         values: Column names and values.
+        repeats: Whether the row is of a kind of file that repeats its rows.
     """
 
     where: str
     values: Mapping[str, Any]
+    repeats: bool = False
 
     def error(self, message: str) -> DataError:
         """Returns an error that names this row's file and line."""
@@ -82,6 +97,10 @@ class Row:
         return next((by_name[_normal(name)] for name in names if _normal(name) in by_name), None)
 
 
+MakeProblem: TypeAlias = Callable[[Row, str], "Problem | None"]
+"""Makes a problem of a row and an id; ``None`` where the row is another task's."""
+
+
 def _normal(column: str) -> str:
     return column.lower().replace("_", "").replace(" ", "")
 
@@ -104,37 +123,92 @@ def unknown_dataset(task: str, dataset: str, names: Sequence[str]) -> DataError:
     )
 
 
-def refuse_split(dataset: str, split: str | None) -> None:
-    """Raises unless the split is ``None`` or ``"test"``, the only one there is.
+def refuse_split(dataset: str, split: str | None, only: str = "test") -> None:
+    """Raises unless the split is ``None`` or the only one there is.
 
     Raises:
         DataError: Another split is asked for.
     """
-    if split not in (None, "test"):
-        raise DataError(f"dataset {dataset!r} has no split {split!r}; the only one is 'test'")
+    if split not in (None, only):
+        raise DataError(f"dataset {dataset!r} has no split {split!r}; the only one is {only!r}")
 
 
-def load_file(path: str, make_problem: Callable[[Row, str], Problem]) -> Dataset:
-    """Loads the problems of a file.
-
-    Args:
-        path: The file; its suffix says which kind.
-        make_problem: Makes a problem of a row and an id. Rows without an id column are named ``<stem>-<number>``.
+def load_file(path: str, make_problem: MakeProblem, lazy: bool = False) -> Dataset:
+    """Loads the problems of a file; see `load_rows`.
 
     Raises:
         DataError: The file cannot be read, is malformed or empty, or has an id twice.
     """
-    problems: list[Problem] = []
-    seen: dict[str, str] = {}
-    for number, row in enumerate(read_rows(path), 1):
-        identifier = _identifier(row, f"{Path(path).stem}-{number}")
-        if identifier in seen:
-            raise row.error(f"id {_shown(identifier)} is there twice, first in {seen[identifier]}")
-        seen[identifier] = row.where.rpartition(", ")[2]
-        problems.append(make_problem(row, identifier))
-    if not problems:
-        raise DataError(f"{path}: no problem in this file")
-    return make_dataset(path, problems)
+    return load_rows(path, read_rows(path), make_problem, lazy)
+
+
+def load_rows(name: str, rows: Iterable[Row], make_problem: MakeProblem, lazy: bool = False) -> Dataset:
+    """Makes a data set of rows.
+
+    Rows in the schema of verl may repeat a problem, as its training files do to be longer: one is kept of those with the
+    same prompt and the same answer, and none of those with the same prompt and different answers.
+
+    Args:
+        name: The data set's name. Rows without an id column are named by it, ``<name>-<number>``.
+        rows: The rows.
+        make_problem: Makes a problem of a row and an id, or returns ``None`` for a row that is another task's.
+        lazy: Keep the rows, and make each problem again when it is looked up, for problems that are much larger than
+            their rows. Each is made once here too, so that what is malformed is found now.
+
+    Raises:
+        DataError: A row is malformed, an id is there twice, or there is no problem.
+    """
+    stem = Path(name).stem
+    kept: dict[str, tuple[Row, Problem]] = {}
+    answers: dict[str, tuple[str, str]] = {}
+    ambiguous: set[str] = set()
+    for number, row in enumerate(rows, 1):
+        identifier = _identifier(row, f"{stem}-{number}")
+        problem = make_problem(row, identifier)
+        if problem is None:
+            continue
+        if row.repeats:
+            known = answers.setdefault(problem.prompt, (problem.answer, identifier))
+            if known[0] != problem.answer:
+                ambiguous.add(known[1])
+            if known[1] != identifier or identifier in kept:
+                continue
+        if identifier in kept:
+            first = kept[identifier][0].where.rpartition(", ")[2]
+            raise row.error(f"id {_shown(identifier)} is there twice, first in {first}")
+        kept[identifier] = (row, replace(problem, answer="") if lazy else problem)
+    for identifier in ambiguous:
+        kept.pop(identifier, None)
+    if not kept:
+        raise DataError(f"{name}: no problem in this file")
+    if not lazy:
+        return make_dataset(name, [problem for _, problem in kept.values()])
+    problems = LazyProblems([(row, identifier) for identifier, (row, _) in kept.items()], make_problem)
+    return Dataset(name, problems, fingerprint(problems))
+
+
+@dataclass(frozen=True)
+class LazyProblems(Sequence[Problem]):
+    """Problems that are made of their rows when looked up."""
+
+    rows: Sequence[tuple[Row, str]]
+    make_problem: MakeProblem
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Problem: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Problem]: ...
+
+    def __getitem__(self, index: int | slice) -> Problem | Sequence[Problem]:
+        if isinstance(index, slice):
+            return LazyProblems(self.rows[index], self.make_problem)
+        problem = self.make_problem(*self.rows[index])
+        assert problem is not None
+        return problem
 
 
 def _identifier(row: Row, default: str) -> str:
@@ -145,11 +219,16 @@ def _identifier(row: Row, default: str) -> str:
 
 
 def make_dataset(name: str, problems: Sequence[Problem]) -> Dataset:
-    """Names a sequence of problems and takes the SHA-256 of their ids, prompts and answers."""
+    """Names a sequence of problems and takes its fingerprint."""
+    return Dataset(name, tuple(problems), fingerprint(problems))
+
+
+def fingerprint(problems: Iterable[Problem]) -> str:
+    """Returns the SHA-256 of the ids, prompts and answers, in hex."""
     digest = hashlib.sha256()
     for problem in problems:
         digest.update(json.dumps([problem.id, problem.prompt, problem.answer]).encode() + b"\n")
-    return Dataset(name, tuple(problems), digest.hexdigest())
+    return digest.hexdigest()
 
 
 def read_rows(path: str) -> Iterator[Row]:
@@ -174,15 +253,13 @@ def read_rows(path: str) -> Iterator[Row]:
         raise DataError(f"cannot read {path!r}: the name must end in {', '.join(_SUFFIXES)}")
     try:
         for line, values in reader(file):
-            yield _checked(Row(f"{path}, line {line}", {} if not isinstance(values, dict) else values), values)
+            where = f"{path}, line {line}"
+            if not isinstance(values, dict):
+                raise DataError(f"{where}: a problem must be an object, got {_shown(values)}")
+            flat = flatten_verl(values)
+            yield Row(where, values) if flat is None else Row(where, flat, repeats=True)
     except OSError as error:
         raise DataError(f"cannot read {path!r}: {error.strerror}") from None
-
-
-def _checked(row: Row, values: object) -> Row:
-    if not isinstance(values, dict):
-        raise row.error(f"a problem must be an object, got {_shown(values)}")
-    return row
 
 
 def _decoded(raw: bytes, where: str) -> str:

@@ -1,13 +1,18 @@
 """Every built-in AIME problem is solved again, by exhaustion or from first principles."""
 
 from fractions import Fraction
+from functools import cache
 from itertools import combinations, count, pairwise, permutations, product
-from math import gcd, hypot
+from math import factorial, gcd, hypot
 
 import pytest
 
+from cleaner_env.errors import DataError
 from cleaner_env.tasks import get_task
+from cleaner_env.tasks.builtin.aime import LEVELS
+from cleaner_env.tasks.builtin.drawing import name_of
 
+FINGERPRINT = "c4a5a577d18e48fb51e90cc5d74b42a04962f99b848ffa6b1678da44ff210e51"
 PROBLEMS = get_task("aime").load("builtin").problems
 
 
@@ -140,19 +145,187 @@ def period_five():
     return (total.numerator + total.denominator) % 1000
 
 
+def gcd_sum(n):
+    return sum(gcd(k, n) for k in range(1, n + 1)) % 1000
+
+
+def divisors_of_square(a, b):
+    n = 2**a * 3**b
+    divisors = (2**i * 3**j for i in range(2 * a + 1) for j in range(2 * b + 1))
+    return sum(d < n and n % d != 0 for d in divisors)
+
+
+def board_tilings(width):
+    @cache
+    def ways(covered):
+        free = next((cell for cell in range(2 * width) if cell not in covered), None)
+        if free is None:
+            return 1
+        column = free // 2
+        shapes = [(free, free + 2)]
+        if free % 2 == 0:
+            shapes += [(free, free + 1), (free, free + 1, free + 2, free + 3)]
+        fits = (shape for shape in shapes if max(shape) < 2 * width and not covered & set(shape) and column < width)
+        return sum(ways(covered | set(shape)) for shape in fits)
+
+    return ways(frozenset())
+
+
+def no_neighbours(n, gap):
+    subsets = (subset for size in range(1, n + 1) for subset in combinations(range(n), size))
+    return sum(all(b - a >= gap for a, b in pairwise(subset)) for subset in subsets)
+
+
+def unit_fractions(n):
+    return sum((n * x) % (x - n) == 0 for x in range(n + 1, n * n + n + 1))
+
+
+def power_sums(n, power):
+    return sum(k**power for k in range(1, n + 1)) % 1000
+
+
+def integer_triangles(perimeter):
+    return sum(
+        a + b > perimeter - a - b >= b for a in range(1, perimeter // 3 + 1) for b in range(a, (perimeter - a) // 2 + 1)
+    )
+
+
+def largest_card(n, drawn):
+    hands = list(combinations(range(1, n + 1), drawn))
+    expected = Fraction(sum(map(max, hands)), len(hands))
+    return expected.numerator + expected.denominator
+
+
+def grid_rectangles(a, b):
+    heights = [bottom - top for top, bottom in combinations(range(a + 1), 2)]
+    widths = [right - left for left, right in combinations(range(b + 1), 2)]
+    return sum(height != width for height, width in product(heights, widths))
+
+
+def palindromes(divisor):
+    return sum(str(n) == str(n)[::-1] for n in range(divisor, 10_000, divisor))
+
+
+def boxes(balls, boxes):
+    partitions = {
+        frozenset(frozenset(i for i in range(balls) if where[i] == box) for box in range(boxes))
+        for where in product(range(boxes), repeat=balls)
+        if len(set(where)) == boxes
+    }
+    return len(partitions)
+
+
+def affine_sequence(start, factor, step, index):
+    value = start
+    for _ in range(index - 1):
+        value = factor * value + step
+    return value % 1000
+
+
+def trailing_zeros(n, base):
+    value, zeros = factorial(n), 0
+    while value % base == 0:
+        value, zeros = value // base, zeros + 1
+    return zeros
+
+
+def digits_below_power(power, less):
+    return sum(int(digit) for digit in str(10**power - less))
+
+
+def disc_points(square):
+    return sum(x * x + y * y <= square for x, y in product(range(-18, 19), repeat=2))
+
+
+def one_step(a, b, sign):
+    return {"+": sum((a, b)), "-": len(range(b, a)), "*": sum(a for _ in range(b))}[sign]
+
+
+def two_steps(a, b, c):
+    return sum(a + b for _ in range(c))
+
+
+def shopping(pens, pen, books, book):
+    return sum([pen] * pens + [book] * books)
+
+
+def remainder(a, b):
+    while a >= b:
+        a -= b
+    return a
+
+
+def linear_equation(a, b, right):
+    (x,) = (x for x in range(100) if a * x + b == right)
+    return x
+
+
+def common_divisor(a, b):
+    return max(d for d in range(1, min(a, b) + 1) if a % d == b % d == 0)
+
+
+def two_numbers(total, difference):
+    (greater,) = (x for x in range(total + 1) if x - (total - x) == difference)
+    return greater
+
+
+def multiples(low, high, divisor):
+    return sum(n % divisor == 0 for n in range(low, high + 1))
+
+
+def series(first, step, last):
+    return sum(range(first, last + 1, step))
+
+
+def committees(people, seats):
+    return len(list(combinations(range(people), seats)))
+
+
+def solved_again(problem):
+    solve = globals()[problem.metadata["family"].replace("-", "_")]
+    return solve(**problem.metadata.get("parameters", {}))
+
+
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
 def test_answer_is_right(problem):
-    solve = globals()[problem.metadata["family"].replace("-", "_")]
-    assert int(problem.answer) == solve(**problem.metadata.get("parameters", {}))
+    assert int(problem.answer) == solved_again(problem)
 
 
 def test_answers_are_aime_integers_and_problems_differ():
-    assert len(PROBLEMS) >= 30
+    assert len(PROBLEMS) >= 60
     assert all(0 <= int(problem.answer) <= 999 for problem in PROBLEMS)
     assert len({problem.id for problem in PROBLEMS}) == len({problem.prompt for problem in PROBLEMS}) == len(PROBLEMS)
 
 
 def test_problems_are_the_same_in_every_run():
-    assert (
-        get_task("aime").load("builtin").fingerprint == "c65d999285471b6f4140be4fb6b927dbcaf386b6a91f6b0a4e253020518901ab"
-    )
+    assert get_task("aime").load("builtin").fingerprint == FINGERPRINT
+
+
+FAMILY_NAMES = {name_of(family): level for level in LEVELS for family in LEVELS[level]}
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_generated_problems_are_right_too(level, split):
+    dataset = get_task("aime").load(f"generated_level{level}", split)
+    found = dataset.problems[: 6 * len(LEVELS[level])]
+    for problem in found:
+        assert problem.metadata["level"] == FAMILY_NAMES[problem.metadata["family"]] == level
+        assert int(problem.answer) == solved_again(problem), problem
+        assert 0 <= int(problem.answer) <= 999, problem
+
+
+def test_the_generated_splits_are_disjoint_and_never_run_out():
+    train, test = (get_task("aime").load("generated", split) for split in ("train", "test"))
+    assert len(train.problems) == len(test.problems) >= 1_000_000
+    prompts = [{problem.prompt for problem in dataset.problems[:400]} for dataset in (train, test)]
+    assert not prompts[0] & prompts[1]
+    assert min(map(len, prompts)) > 350
+    assert {problem.metadata["level"] for problem in train.problems[:100]} == {1, 2, 3, 4, 5}
+    assert train.problems[7] == get_task("aime").load("generated").problems[7]
+    assert train.problems[-1].id == "generated-train-999999"
+    assert train.fingerprint != test.fingerprint
+    with pytest.raises(IndexError):
+        train.problems[1_000_000]
+    with pytest.raises(DataError, match="no split 'dev'; choose one of train, test"):
+        get_task("aime").load("generated", "dev")

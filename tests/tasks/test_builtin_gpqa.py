@@ -1,5 +1,6 @@
 """The right option of every built-in question is found again in another way: by solving, counting or integrating."""
 
+import random
 import re
 from itertools import product
 from math import exp, log, sqrt
@@ -7,7 +8,9 @@ from math import exp, log, sqrt
 import numpy as np
 import pytest
 
+from cleaner_env.tasks import get_task
 from cleaner_env.tasks.builtin.gpqa import questions
+from cleaner_env.tasks.builtin.science import SCIENCE, draw_question
 
 QUESTIONS = {question.id.removeprefix("builtin-gpqa-"): question for question in questions()}
 
@@ -174,26 +177,154 @@ def unequal_sexes():
     return heterozygosity
 
 
+def accelerated_electron(volts):
+    return 1.22643 / sqrt(volts)
+
+
+def hydrogen_like_line(charge, low, high):
+    return 1239.842 / (13.605693 * charge**2 / low**2 - 13.605693 * charge**2 / high**2)
+
+
+def star_radius(luminosity, kelvin):
+    sigma, sun_watt, sun_metres = 5.670374e-8, 3.828e26, 6.957e8
+    return root(lambda r: 4 * np.pi * (r * sun_metres) ** 2 * sigma * kelvin**4 - luminosity * sun_watt, 1e-4, 1e5)
+
+
+def muon_survival(beta, km):
+    proper_s = km * 1000 / (beta * 299_792_458) * sqrt(1 - beta**2)
+    left, steps = 1.0, 100_000
+    for _ in range(steps):
+        left -= left * proper_s / steps / 2.197e-6
+    return left
+
+
+def series_circuit(ohm, millihenry, microfarad, hertz):
+    omega = 2j * np.pi * hertz
+    return abs(ohm + omega * millihenry * 1e-3 + 1 / (omega * microfarad * 1e-6))
+
+
+def otto_cycle(ratio, gamma):
+    cold, hot = 300.0, 1500.0
+    compressed, expanded = cold * ratio ** (gamma - 1), hot / ratio ** (gamma - 1)
+    return 1 - (expanded - cold) / (hot - compressed)
+
+
+def weak_acid(pka, molar):
+    def charge(ph):
+        return 10**-ph - molar * 10**-pka / (10**-pka + 10**-ph) - 1e-14 / 10**-ph
+
+    return root(charge, 0.0, 7.0)
+
+
+def first_order(half_life, time):
+    left, steps = 1.0, 100_000
+    for _ in range(steps):
+        left -= left * log(2) / half_life * time / steps
+    return left
+
+
+def vapour_pressure(heat, boiling, kelvin):
+    pressure, steps = 1.0, 20_000
+    for step in range(steps):
+        at = boiling + (kelvin - boiling) * (step + 0.5) / steps
+        pressure += pressure * heat * 1000 / (8.314463 * at**2) * (kelvin - boiling) / steps
+    return pressure
+
+
+def freezing_point(ions, molar_mass, grams, kilograms):
+    particles = sum(grams / molar_mass for _ in range(ions))
+    return particles / kilograms * 1.86
+
+
+def equilibrium_constant(enthalpy, entropy, kelvin):
+    return exp(entropy / 8.314463) * exp(-enthalpy * 1000 / (8.314463 * kelvin))
+
+
+def electrolysis(charge, molar_mass, ampere, minutes):
+    electrons = ampere * minutes * 60 / 1.602177e-19
+    return electrons / charge / 6.022141e23 * molar_mass
+
+
+def selection(q, s):
+    adults = {"AA": (1 - q) ** 2, "Aa": 2 * q * (1 - q), "aa": q**2 * (1 - s)}
+    return (adults["aa"] + adults["Aa"] / 2) / sum(adults.values())
+
+
+def drift(size, generations):
+    left = 1.0
+    for _ in range(generations):
+        left -= left / (2 * size)
+    return left
+
+
+def noncompetitive_inhibition(km, substrate, inhibitor, ki):
+    forms = {"E": 1.0, "ES": substrate / km}
+    with_inhibitor = {name: amount * inhibitor / ki for name, amount in forms.items()}
+    return forms["ES"] / (sum(forms.values()) + sum(with_inhibitor.values()))
+
+
+def logistic_growth(start, capacity, rate, time):
+    size, steps = float(start), 50_000
+    for _ in range(steps):
+        slope = rate * size * (1 - size / capacity)
+        middle = size + slope * time / steps / 2
+        size += rate * middle * (1 - middle / capacity) * time / steps
+    return size
+
+
+def amplification(copies, cycles, efficiency):
+    for _ in range(cycles):
+        copies += copies * efficiency
+    return copies
+
+
+def ion_potential(charge, outside, inside, celsius):
+    thermal = 8.617333e-2 * (celsius + 273.15)
+    return root(lambda potential: outside - inside * exp(charge * potential / thermal), -400.0, 400.0)
+
+
 def number(option):
     mantissa, power = re.match(r"\$?(-?[0-9.]+)(?: \\times 10\^\{(-?\d+)\})?", option).groups()
     return float(mantissa) * 10 ** int(power or 0)
 
 
+def check(question):
+    family = question.parameters.get("family", question.id.removeprefix("builtin-gpqa-"))
+    values = {name: value for name, value in question.parameters.items() if name != "family"}
+    answer = globals()[family.replace("-", "_")](**values)
+    assert number(question.correct) == pytest.approx(answer, rel=6e-3), question
+    for option in question.incorrect:
+        assert number(option) != pytest.approx(answer, rel=0.01), question
+    assert len({question.correct, *question.incorrect}) == 4
+
+
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_the_right_option_is_right(name):
-    question = QUESTIONS[name]
-    answer = globals()[name.replace("-", "_")]()
-    assert number(question.correct) == pytest.approx(answer, rel=6e-3)
-    for option in question.incorrect:
-        assert number(option) != pytest.approx(answer, rel=0.01)
+    check(QUESTIONS[name])
 
 
-def test_the_options_differ():
-    assert len(QUESTIONS) >= 24
-    for question in QUESTIONS.values():
-        assert len({question.correct, *question.incorrect}) == 4
+@pytest.mark.parametrize("family", SCIENCE, ids=lambda family: family.__name__.strip("_"))
+def test_questions_drawn_without_end_are_right_too(family):
+    generator = random.Random(family.__name__)
+    prompts = set()
+    for _ in range(6):
+        question = draw_question(family, generator)
+        check(question)
+        prompts.add(question.prompt)
+    assert len(prompts) > 3
 
 
 def test_every_domain_is_there():
     domains = [question.domain for question in QUESTIONS.values()]
-    assert {domain: domains.count(domain) for domain in set(domains)} == {"Physics": 8, "Chemistry": 8, "Biology": 8}
+    assert {domain: domains.count(domain) for domain in set(domains)} == {"Physics": 20, "Chemistry": 20, "Biology": 20}
+    assert len({question.prompt for question in QUESTIONS.values()}) == len(QUESTIONS) == 60
+
+
+def test_the_generated_splits_are_disjoint_and_never_run_out():
+    train, test = (get_task("gpqa").load("generated", split) for split in ("train", "test"))
+    assert len(train.problems) >= 1_000_000
+    prompts = [{problem.prompt for problem in dataset.problems[:300]} for dataset in (train, test)]
+    assert not prompts[0] & prompts[1]
+    assert min(map(len, prompts)) > 280
+    letters = [problem.answer for problem in train.problems[:800]]
+    assert all(150 < letters.count(letter) < 250 for letter in "ABCD")

@@ -7,20 +7,20 @@ metadata, so that the tests can solve it again by exhaustion.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from math import comb, factorial, gcd, prod
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from cleaner_env.tasks.base import Problem
+from cleaner_env.tasks.builtin.competition import COMPETITION
+from cleaner_env.tasks.builtin.drawing import Family, Parameters, between, choose, fraction_statement, name_of
+from cleaner_env.tasks.builtin.ladder import LADDER
 
-__all__ = ["FAMILIES", "problems"]
-
-Parameters: TypeAlias = dict[str, Any]
-Family: TypeAlias = Callable[[random.Random], tuple[Parameters, str, int]]
+__all__ = ["FAMILIES", "LEVELS", "draw", "problems"]
 
 _SEED: Final = 20261129
-_PER_FAMILY: Final = 2
+_PER_FAMILY: Final = 3
 
 
 def problems() -> list[Problem]:
@@ -30,45 +30,43 @@ def problems() -> list[Problem]:
         generator = random.Random(f"{_SEED} {family.__name__}")
         statements: set[str] = set()
         while len(statements) < _PER_FAMILY:
-            parameters, statement, answer = family(generator)
-            if statement not in statements:
-                statements.add(statement)
-                name = family.__name__.strip("_").replace("_", "-")
-                metadata = {"family": name, "parameters": parameters}
-                made.append(_problem(f"{name}-{len(statements)}", statement, answer, metadata))
-    return made + [_problem(name, statement, answer, {"family": name}) for name, statement, answer in _ALONE]
+            problem = draw([family], generator)
+            if problem.prompt not in statements:
+                statements.add(problem.prompt)
+                identifier = f"builtin-aime-{name_of(family)}-{len(statements)}"
+                made.append(Problem(identifier, problem.prompt, problem.answer, problem.metadata))
+    return made + [
+        Problem(f"builtin-aime-{name}", statement, str(answer), {"family": name, "level": 5})
+        for name, statement, answer in _ALONE
+    ]
 
 
-def _problem(name: str, statement: str, answer: int, metadata: Parameters) -> Problem:
-    return Problem(f"builtin-aime-{name}", statement, str(answer), metadata)
-
-
-def _between(generator: random.Random, low: int, high: int) -> int:
-    return generator.randrange(low, high + 1)
-
-
-def _choose(generator: random.Random, values: Sequence[int], count: int) -> list[int]:
-    left = list(values)
-    return sorted(left.pop(generator.randrange(len(left))) for _ in range(count))
+def draw(families: Sequence[Family], generator: random.Random) -> Problem:
+    """Draws a problem of one of the families."""
+    family = families[generator.randrange(len(families))] if len(families) > 1 else families[0]
+    parameters, statement, answer = family(generator)
+    name = name_of(family)
+    metadata = {"family": name, "level": _LEVEL_OF.get(name, 5), "parameters": parameters}
+    return Problem(name, statement, str(answer), metadata)
 
 
 def _digit_sum(generator: random.Random) -> tuple[Parameters, str, int]:
-    total = _between(generator, 9, 24)
+    total = between(generator, 9, 24)
     # Four digits from 0 to 9: stars and bars, with those digits taken out that would exceed 9.
     answer = sum((-1) ** k * comb(4, k) * comb(total - 10 * k + 3, 3) for k in range(5) if total >= 10 * k)
     return {"total": total}, f"How many positive integers less than $10000$ have digits that add up to ${total}$?", answer
 
 
 def _power_residue(generator: random.Random) -> tuple[Parameters, str, int]:
-    a, b = _between(generator, 3, 19), _between(generator, 3, 19)
-    m, n = _between(generator, 500, 3000), _between(generator, 500, 3000)
+    a, b = between(generator, 3, 19), between(generator, 3, 19)
+    m, n = between(generator, 500, 3000), between(generator, 500, 3000)
     statement = f"Find the remainder when ${a}^{{{m}}} + {b}^{{{n}}}$ is divided by $1000$."
     return {"a": a, "b": b, "m": m, "n": n}, statement, (pow(a, m, 1000) + pow(b, n, 1000)) % 1000
 
 
 def _lattice_paths(generator: random.Random) -> tuple[Parameters, str, int]:
-    a, b = _between(generator, 5, 6), _between(generator, 5, 6)
-    c, d = _between(generator, 1, a - 1), _between(generator, 1, b - 1)
+    a, b = between(generator, 5, 6), between(generator, 5, 6)
+    c, d = between(generator, 1, a - 1), between(generator, 1, b - 1)
     answer = comb(a + b, a) - comb(c + d, c) * comb(a + b - c - d, a - c)
     statement = (
         f"An ant walks on the grid of integer points from $(0,0)$ to $({a},{b})$. Each step goes one unit to the right or "
@@ -78,24 +76,22 @@ def _lattice_paths(generator: random.Random) -> tuple[Parameters, str, int]:
 
 
 def _no_run_of_heads(generator: random.Random) -> tuple[Parameters, str, int]:
-    run, flips = _between(generator, 2, 4), _between(generator, 6, 9)
+    run, flips = between(generator, 2, 4), between(generator, 6, 9)
     # Sequences of n flips without the run begin with 0 to run - 1 heads and a tail.
     counts = [2**n for n in range(run)]
     while len(counts) <= flips:
         counts.append(sum(counts[-run:]))
     probability = Fraction(counts[flips], 2**flips)
-    statement = (
-        f"A fair coin is flipped ${flips}$ times. The probability that it never shows heads ${run}$ times in a row is "
-        "$\\frac{m}{n}$, where $m$ and $n$ are relatively prime positive integers. Find $m+n$."
-    )
-    return {"run": run, "flips": flips}, statement, probability.numerator + probability.denominator
+    what = f"A fair coin is flipped ${flips}$ times. The probability that it never shows heads ${run}$ times in a row"
+    statement, answer = fraction_statement(what, probability)
+    return {"run": run, "flips": flips}, statement, answer
 
 
 def _remainders(generator: random.Random) -> tuple[Parameters, str, int]:
-    moduli = _choose(generator, (7, 8, 9, 11, 13), 3)
+    moduli = choose(generator, (7, 8, 9, 11, 13), 3)
     while prod(moduli) > 1000:
-        moduli = _choose(generator, (7, 8, 9, 11, 13), 3)
-    remainders = [_between(generator, 1, modulus - 1) for modulus in moduli]
+        moduli = choose(generator, (7, 8, 9, 11, 13), 3)
+    remainders = [between(generator, 1, modulus - 1) for modulus in moduli]
     whole = prod(moduli)
     answer = sum(r * (whole // m) * pow(whole // m, -1, m) for r, m in zip(remainders, moduli, strict=True)) % whole
     conditions = ", ".join(f"${r}$ when divided by ${m}$" for r, m in zip(remainders, moduli, strict=True))
@@ -104,7 +100,7 @@ def _remainders(generator: random.Random) -> tuple[Parameters, str, int]:
 
 
 def _pairs_with_lcm(generator: random.Random) -> tuple[Parameters, str, int]:
-    exponents = [_between(generator, 1, 4), _between(generator, 1, 3), _between(generator, 1, 2)]
+    exponents = [between(generator, 1, 4), between(generator, 1, 3), between(generator, 1, 2)]
     number = prod(p**e for p, e in zip((2, 3, 5), exponents, strict=True))
     statement = (
         f"How many ordered pairs $(a,b)$ of positive integers have least common multiple ${number}$? "
@@ -116,7 +112,7 @@ def _pairs_with_lcm(generator: random.Random) -> tuple[Parameters, str, int]:
 def _interior_points(generator: random.Random) -> tuple[Parameters, str, int]:
     a, b, c, d = 0, 0, 0, 0
     while abs(a * d - b * c) < 200:
-        a, b, c, d = (_between(generator, 3, 40) for _ in range(4))
+        a, b, c, d = (between(generator, 3, 40) for _ in range(4))
     border = gcd(a, b) + gcd(c, d) + gcd(a - c, b - d)
     # Pick: area = inside + border / 2 - 1.
     answer = (abs(a * d - b * c) - border + 2) // 2
@@ -128,8 +124,8 @@ def _interior_points(generator: random.Random) -> tuple[Parameters, str, int]:
 
 
 def _divisible_by_one(generator: random.Random) -> tuple[Parameters, str, int]:
-    p, q, r = _choose(generator, (2, 3, 5, 7, 11, 13), 3)
-    n = _between(generator, 400, 999)
+    p, q, r = choose(generator, (2, 3, 5, 7, 11, 13), 3)
+    n = between(generator, 400, 999)
     pairs = n // (p * q) + n // (p * r) + n // (q * r)
     answer = n // p + n // q + n // r - 2 * pairs + 3 * (n // (p * q * r))
     statement = f"How many of the integers from $1$ to ${n}$ are divisible by exactly one of ${p}$, ${q}$ and ${r}$?"
@@ -137,7 +133,7 @@ def _divisible_by_one(generator: random.Random) -> tuple[Parameters, str, int]:
 
 
 def _last_one_standing(generator: random.Random) -> tuple[Parameters, str, int]:
-    people, step = _between(generator, 100, 999), _between(generator, 4, 9)
+    people, step = between(generator, 100, 999), between(generator, 4, 9)
     place = 0
     for size in range(2, people + 1):
         place = (place + step) % size
@@ -151,7 +147,7 @@ def _last_one_standing(generator: random.Random) -> tuple[Parameters, str, int]:
 
 def _few_fixed_points(generator: random.Random) -> tuple[Parameters, str, int]:
     guests = 6
-    own = _between(generator, 0, 3)
+    own = between(generator, 0, 3)
     others = guests - own
     derangements = sum((-1) ** k * factorial(others) // factorial(k) for k in range(others + 1))
     statement = (
@@ -172,7 +168,35 @@ FAMILIES: Final[tuple[Family, ...]] = (
     _divisible_by_one,
     _last_one_standing,
     _few_fixed_points,
+    *COMPETITION,
 )
+"""The families that the built-in problems are drawn from."""
+
+_FEW_MEMBERS: Final = frozenset(
+    {
+        "board-tilings",
+        "boxes",
+        "committees",
+        "digit-sum",
+        "few-fixed-points",
+        "gcd-sum",
+        "grid-rectangles",
+        "largest-card",
+        "no-neighbours",
+        "no-run-of-heads",
+        "pairs-with-lcm",
+        "palindromes",
+        "unit-fractions",
+    }
+)
+LEVELS: Final[dict[int, tuple[Family, ...]]] = {
+    level: tuple(family for family in families if name_of(family) not in _FEW_MEMBERS)
+    for level, families in {**LADDER, 5: FAMILIES}.items()
+}
+"""The families that problems are generated from without end, by level: 1 is one step of arithmetic, 5 as hard as the
+built-in problems. Families with less than 50 members are left out."""
+
+_LEVEL_OF: Final = {name_of(family): level for level in LADDER for family in LADDER[level]}
 
 _ALONE: Final = (
     (

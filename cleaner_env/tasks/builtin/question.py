@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["Question", "computed", "shown"]
 
@@ -17,6 +19,7 @@ class Question:
         prompt: What is asked.
         correct: The right option.
         incorrect: Three options that common mistakes lead to.
+        parameters: Of a family's question, its name as ``family`` and what was drawn.
     """
 
     id: str
@@ -24,6 +27,7 @@ class Question:
     prompt: str
     correct: str
     incorrect: tuple[str, str, str]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 def computed(name: str, domain: str, prompt: str, unit: str, correct: float, *mistaken: float, digits: int = 3) -> Question:
