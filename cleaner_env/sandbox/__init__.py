@@ -12,12 +12,16 @@ Example:
 
 from __future__ import annotations
 
+from cleaner_env.sandbox.container import ContainerLimits
+from cleaner_env.sandbox.docker import DockerSandbox
 from cleaner_env.sandbox.factory import make_sandbox, shared_sandbox
 from cleaner_env.sandbox.local import LocalSandbox
 from cleaner_env.sandbox.protocol import CellException, Execution, Limits, Sandbox, Session, Status
 
 __all__ = [
     "CellException",
+    "ContainerLimits",
+    "DockerSandbox",
     "Execution",
     "Limits",
     "LocalSandbox",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["in_thread"]
 
@@ -24,6 +25,9 @@ async def in_thread(function: Callable[..., _T], *arguments: object, on_cancel: 
         *arguments: What to call it with.
         on_cancel: Called where the awaiting task is cancelled, to have the function return soon.
     """
+    import asyncio  # It takes as long to import as the rest of the sandbox.
+    from concurrent.futures import ThreadPoolExecutor
+
     global _executor
     if _executor is None:
         _executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="cleaner-env-sandbox")

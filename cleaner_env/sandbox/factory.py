@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final
 
 from cleaner_env.errors import ConfigError, SandboxError
+from cleaner_env.sandbox.docker import DEFAULT_IMAGE, DockerSandbox
+from cleaner_env.sandbox.engine import engine_has_image
 from cleaner_env.sandbox.local import LocalSandbox
 from cleaner_env.sandbox.protocol import Execution, Limits, Sandbox, Session
 
 __all__ = ["make_sandbox", "shared_sandbox"]
 
-BACKENDS: Final = {"auto": LocalSandbox, "local": LocalSandbox}
-
+_COMMON_OPTIONS: Final = frozenset({"preload", "limits"})
+_log = logging.getLogger(__name__)
 _shared: dict[tuple[object, ...], tuple[Sandbox, set[int]]] = {}
 _borrowed_by_sessions: weakref.WeakKeyDictionary[Session, _Borrowed] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()  # Re-entrant, for a finalizer may run in the middle of anything.
@@ -26,8 +29,10 @@ def make_sandbox(name: str = "auto", **options: Any) -> Sandbox:
     """Makes a sandbox of one's own.
 
     Args:
-        name: ``"local"``, or ``"auto"`` for the best backend on this machine.
-        **options: The backend's own options, see `LocalSandbox`.
+        name: ``"docker"``; ``"local"``; or ``"auto"``: docker where an engine answers and has the image that
+            ``cleaner sandbox build`` makes, else local. Which it was is logged, and is the sandbox's ``name``.
+        **options: The backend's own options, see `DockerSandbox` and `LocalSandbox`; for ``"auto"`` those that both have,
+            or local ones, which then decide.
 
     Raises:
         ConfigError: The backend or an option is unknown, or an option's value is wrong.
@@ -86,6 +91,17 @@ def _give_back(key: tuple[object, ...], borrower: int) -> None:
             return
         del _shared[key]
     sandbox.close()
+
+
+def _best(**options: Any) -> Sandbox:
+    if options.keys() <= _COMMON_OPTIONS and engine_has_image(DEFAULT_IMAGE):
+        _log.info("sandbox: docker, since an engine answers and has the image %s", DEFAULT_IMAGE)
+        return DockerSandbox(**options)
+    _log.info("sandbox: local, since no Docker engine that has the image %s answers", DEFAULT_IMAGE)
+    return LocalSandbox(**options)
+
+
+BACKENDS: Final[dict[str, Callable[..., Sandbox]]] = {"auto": _best, "docker": DockerSandbox, "local": LocalSandbox}
 
 
 class _Borrowed:

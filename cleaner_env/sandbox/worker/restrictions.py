@@ -1,6 +1,6 @@
-"""What a process can forbid itself and all its children for good: system calls (seccomp), and writing to files (Landlock).
+"""What a process can forbid itself and its children for good: system calls (seccomp), and writing to files (Landlock).
 
-Neither needs privileges, only ``no_new_privs``. Where the kernel knows neither, nothing is forbidden and the functions say so.
+Neither needs privileges, only ``no_new_privs``. Where the kernel cannot do it nothing is forbidden; the functions say so.
 """
 
 from __future__ import annotations
