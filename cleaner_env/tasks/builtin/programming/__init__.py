@@ -56,7 +56,7 @@ def _program(name: str, document: dict[str, Any]) -> Program:
         document["difficulty"],
         document["prompt"].strip(),
         document.get("starter_code", ""),
-        CodeTests(tests, document.get("function")),
+        CodeTests(tests, document.get("function"), checker=document.get("checker", "exact")),
         document["reference"],
         {solution["mistake"]: solution["code"] for solution in document["wrong"]},
     )
