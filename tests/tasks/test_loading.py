@@ -57,6 +57,39 @@ def test_columns_that_people_use(tmp_path, prompt, answer, identifier):
     assert (problem.id, problem.prompt, problem.answer) == ("7", "What?", "16")
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"ID": "2024-I-4", "Problem": "What?", "Solution": "Long.", "Answer": 16},  # Maxwell-Jia/AIME_2024
+        {"id": 4, "problem": "What?", "solution": "Long.", "answer": "016", "url": "-", "year": 2024},  # HuggingFaceH4, QwQ
+        {"id": "4", "problem": "What?", "answer": "16", "solution": "", "url": "-", "year": 2025, "__index_level_0__": 4},
+        {"problem": "What?", "answer": "16", "id": "4"},  # math-ai/aime25
+        {"id": "4", "problem": "What?", "solution": "\\boxed{016}", "url": "-"},  # math-ai/aime24
+        {"problem_idx": 4, "problem": "What?", "answer": 16, "problem_type": ["Algebra"]},  # MathArena
+        {"question": "What?", "answer": "16"},  # opencompass/AIME2025
+        {"idx": 4, "question": "What?", "answer": "$16$", "cot": "Long."},  # Qwen2.5-Math
+        {"data_source": "aime", "prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": "What?"}],
+         "ability": "MATH", "reward_model": {"style": "rule", "ground_truth": "16"}, "extra_info": {"index": "4"}},  # verl
+        {"prompt": [{"role": "user", "content": "What?"}], "reward_model": {"ground_truth": "16"}, "extra_info": None},
+    ],
+)  # fmt: skip
+def test_schemas_that_people_publish(tmp_path, row):
+    (problem,) = load(tmp_path / "a.jsonl", json_lines([row])).problems
+    assert (problem.prompt, problem.answer) == ("What?", "16")
+
+
+def test_conflicting_answers_of_a_pool_are_left_out(tmp_path):
+    def row(prompt, truth):
+        return {"prompt": [{"role": "user", "content": prompt}], "reward_model": {"ground_truth": truth}}
+
+    rows = [row("A?", "1"), row("B?", "2"), row("A?", "1"), row("B?", "3"), row("C?", "many"), row("D?", "4")]
+    problems = load(tmp_path / "pool.jsonl", json_lines(rows)).problems
+    assert [(problem.id, problem.prompt, problem.answer) for problem in problems] == [
+        ("pool-1", "A?", "1"),
+        ("pool-6", "D?", "4"),
+    ]
+
+
 def test_ids_are_made_up_where_there_are_none(tmp_path):
     rows = [{"problem": f"{n}?", "answer": n} for n in (5, 6)]
     assert [problem.id for problem in load(tmp_path / "exam.json", json.dumps(rows)).problems] == ["exam-1", "exam-2"]
