@@ -58,6 +58,7 @@ _IS_LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None) if _IS_LINUX else None
 _dumps, _loads = json.dumps, json.loads
 _names: dict[str, Any] = {}
+_statuses: dict[int, int] = {}  # Of the processes that have been waited for.
 
 
 class DirtyError(Exception):
@@ -105,9 +106,10 @@ def _run_test(task: dict[str, Any], start: int, length: int) -> dict[str, Any]:
     os.close(reading)
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGKILL)  # Before it had a group of its own.
-    status = os.waitpid(pid, 0)[1]
+    if pid not in _statuses:
+        os.kill(pid, signal.SIGKILL)  # It may have no group of its own yet.
+        _statuses[pid] = os.waitpid(pid, 0)[1]
+    status = _statuses.pop(pid)
     if cause is None and status:
         cause = "oom" if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _OUT_OF_MEMORY else "error"
     text = output.decode("utf-8", "replace") if cause is None else ""
@@ -150,7 +152,10 @@ def _collect(pid: int, reading: int, deadline: float, limit: int) -> tuple[bytes
 
 
 def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    if ended:
+        _statuses[pid] = status
+    return bool(ended)
 
 
 def _clear_away(task: dict[str, Any]) -> None:

@@ -162,7 +162,13 @@ def load_rows(name: str, rows: Iterable[Row], make_problem: MakeProblem, lazy: b
     kept: dict[str, tuple[Row, Problem]] = {}
     answers: dict[str, tuple[str, str]] = {}
     ambiguous: set[str] = set()
+    seen: set[tuple[object, str]] = set()
     for number, row in enumerate(rows, 1):
+        if row.repeats:
+            content = (row.values.get("problem"), str(row.values.get("answer")))
+            if content in seen:
+                continue
+            seen.add(content)
         identifier = _identifier(row, f"{stem}-{number}")
         problem = make_problem(row, identifier)
         if problem is None:
