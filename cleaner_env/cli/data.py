@@ -63,7 +63,13 @@ def _known() -> list[dict[str, Any]]:
     for task in ("aime", "gpqa", "livecodebench"):
         rows.append(_row("builtin", task, "evaluation", "test", len(get_task(task).load("builtin").problems)))
     levels = [("aime", f"generated_level{level}") for level in range(1, 6)]
-    for task, name in (("aime", "generated"), *levels, ("gpqa", "generated"), ("arithmetic", "builtin")):
+    for task, name in (
+        ("aime", "generated"),
+        *levels,
+        ("gpqa", "generated"),
+        ("livecodebench", "generated"),
+        ("arithmetic", "builtin"),
+    ):
         rows.append(_row(name, task, "both", "train, test", None, endless=True))
     for entry in HUB_DATASETS.values():
         rows.append(

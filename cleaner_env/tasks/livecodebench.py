@@ -12,12 +12,14 @@ from cleaner_env.grading.code import CodeTest, CodeTests, Judgement, JudgeMode, 
 from cleaner_env.grading.verdict import Grade
 from cleaner_env.tasks.base import Dataset, Problem, Task
 from cleaner_env.tasks.catalog import HUB_DATASETS, hub_datasets
+from cleaner_env.tasks.generated import GENERATED, load_generated
 from cleaner_env.tasks.livecodebench_selection import ERRATA, Selection
 from cleaner_env.tasks.loading import Row, is_path, load_file, make_dataset, refuse_split, unknown_dataset
 from cleaner_env.tasks.private_tests import unpack_private_tests
 
 if TYPE_CHECKING:
     from cleaner_env.sandbox.protocol import Sandbox
+    from cleaner_env.tasks.builtin.pipelines import Pipeline
 
 __all__ = ["LiveCodeBenchTask"]
 
@@ -37,10 +39,11 @@ _MEMORY_MB: Final = 1024
 class LiveCodeBenchTask(Task):
     """Programs and functions in Python, run against tests that the model does not see.
 
-    The data set ``builtin`` was written for this project. ``livecodebench_v1`` to ``livecodebench_v6``, which are releases
-    with all problems up to then, and the training pool ``open_agentrl_30k`` are on the hub. The split narrows a release
-    down to a window of contest dates, ``2025-02-01..2025-05-31``, or to what releases added, ``v5..v6``; so does what
-    follows a colon in the name, as in ``livecodebench_v6:v6``.
+    The data set ``builtin`` was written for this project. ``generated`` (splits ``train`` and ``test``) never runs out;
+    its programs take one to four steps on a list of integers. ``livecodebench_v1`` to ``livecodebench_v6``, which are
+    releases with all problems up to then, and the training pool ``open_agentrl_30k`` are on the hub. The split narrows a
+    release down to a window of contest dates, ``2025-02-01..2025-05-31``, or to what releases added, ``v5..v6``; so does
+    what follows a colon in the name, as in ``livecodebench_v6:v6``.
 
     A file has the official columns (``question_content``, ``public_test_cases``, ``private_test_cases``, ...; private tests
     are unpacked without unpickling anything), or ``question`` and ``tests``, a list of objects with ``input`` and
@@ -65,6 +68,10 @@ class LiveCodeBenchTask(Task):
 
             made = [_problem(p.id, p.prompt, p.tests, p.starter_code, difficulty=p.difficulty) for p in programs()]
             return make_dataset(dataset, made)
+        if dataset == GENERATED:
+            from cleaner_env.tasks.builtin.pipelines import draw_pipeline
+
+            return load_generated(dataset, split, draw_pipeline, _from_pipeline)
         if name in hub_datasets(self.name):
             from cleaner_env.tasks.hub import load_hub_dataset
 
@@ -81,7 +88,7 @@ class LiveCodeBenchTask(Task):
             if split in (None, "test"):
                 return load_file(dataset, _from_row, lazy=True)
             return load_file(dataset, Selection.parse(dataset, split, 0).filter(_from_row), lazy=True)
-        raise unknown_dataset(self.name, dataset, ["builtin", *hub_datasets(self.name)])
+        raise unknown_dataset(self.name, dataset, ["builtin", GENERATED, *hub_datasets(self.name)])
 
     def messages(self, problem: Problem) -> Conversation:
         starter_code, function = problem.metadata["starter_code"], problem.metadata["function"]
@@ -113,6 +120,10 @@ def _problem(identifier: str, prompt: str, tests: CodeTests, starter_code: str, 
         tests.to_json(),
         {"starter_code": starter_code, "function": tests.function, **metadata},
     )
+
+
+def _from_pipeline(identifier: str, pipeline: Pipeline) -> Problem:
+    return _problem(identifier, pipeline.prompt, pipeline.tests, "", difficulty=pipeline.difficulty)
 
 
 def _from_row(row: Row, identifier: str) -> Problem | None:
