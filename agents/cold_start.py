@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,15 @@ from typing import Any, Final
 import gymnasium as gym
 import numpy as np
 
-from cleaner_env.agents.cold_start_traces import MISTAKES, Carelessness, Trace, correct_code, write_drill, write_trace
+from cleaner_env.agents.cold_start_traces import (
+    MISTAKES,
+    Carelessness,
+    Trace,
+    correct_code,
+    write_answer_drill,
+    write_call_drill,
+    write_trace,
+)
 from cleaner_env.agents.rendering import Renderer
 from cleaner_env.agents.sft import SFTConfig, SFTExample, SFTProgress, sft
 from cleaner_env.agents.tiny_model import make_tiny_model
@@ -39,16 +47,16 @@ class ColdStartConfig:
     """How the model is made.
 
     Attributes:
-        drills: Exercises in copying, learned first.
+        drills: Exercises in copying, of each of two kinds, learned first.
         traces: Episodes, learned after them.
         carelessness: How often the calls of the traces fail.
-        sft: How both are learned.
+        sft: How all are learned, call drills before answer drills before traces.
     """
 
-    drills: int = 3000
-    traces: int = 3000
+    drills: int = 2800
+    traces: int = 2500
     carelessness: Carelessness = field(default_factory=Carelessness)
-    sft: SFTConfig = field(default_factory=lambda: SFTConfig(batch_tokens=2048))
+    sft: SFTConfig = field(default_factory=lambda: SFTConfig(learning_rate=1.5e-3, batch_tokens=1280))
 
 
 def make_cold_start(
@@ -82,17 +90,19 @@ def make_cold_start(
     config = config or ColdStartConfig()
     rng = np.random.default_rng(seed)
     traces = write_traces(config.traces, config.carelessness, rng, sandbox)
-    drills = [write_drill(rng) for _ in range(config.drills)]
+    call_drills = [write_call_drill(rng) for _ in range(config.drills)]
+    answer_drills = [write_answer_drill(rng) for _ in range(config.drills)]
     tokenizer = train_tiny_tokenizer(
         [message["content"] for trace in traces for message in trace.conversation]
-        + [text for drill in drills for text in drill]
+        + [text for drill in call_drills for text in drill]
         + ["system\nuser\nassistant\ntool"] * len(traces)
     )
     renderer = Renderer(tokenizer)
     model = make_tiny_model(tokenizer, seed)
     stages = [
-        [_drill_example(*drill, tokenizer) for drill in drills],
-        [_trace_example(trace, renderer) for trace in traces],
+        [_call_drill_example(*drill, tokenizer) for drill in call_drills],
+        [_conversation_example(drill, renderer) for drill in answer_drills],
+        [_conversation_example(trace.conversation, renderer, trace.learn) for trace in traces],
     ]
     sft(model, stages, config.sft, rng, callback)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -160,18 +170,21 @@ def _call(env: ToolUseEnv, code: str, tool_format: ToolFormat) -> Conversation:
     return conversation
 
 
-def _drill_example(read: str, write: str, tokenizer: Any) -> SFTExample:
+def _call_drill_example(read: str, write: str, tokenizer: Any) -> SFTExample:
     before, after = (tokenizer(text, add_special_tokens=False).input_ids for text in (read, write))
     return SFTExample((*before, *after), (False,) * len(before) + (True,) * len(after))
 
 
-def _trace_example(trace: Trace, renderer: Renderer) -> SFTExample:
-    rendered = renderer.render(trace.conversation)
-    learn: list[bool] = []
-    turns = iter(trace.learn)
-    learned = False
+def _conversation_example(
+    conversation: Conversation, renderer: Renderer, learn: Sequence[bool] | None = None
+) -> SFTExample:
+    """Renders a conversation; ``learn`` says which of the assistant's turns to learn, all by default."""
+    rendered = renderer.render(conversation)
+    turns = None if learn is None else iter(learn)
+    mask: list[bool] = []
+    learned = True
     for is_action, was_action in zip(rendered.action_mask, (False, *rendered.action_mask), strict=False):
-        if is_action and not was_action:
+        if is_action and not was_action and turns is not None:
             learned = next(turns)
-        learn.append(is_action and learned)
-    return SFTExample(rendered.token_ids, tuple(learn))
+        mask.append(is_action and learned)
+    return SFTExample(rendered.token_ids, tuple(mask))

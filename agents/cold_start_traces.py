@@ -18,7 +18,7 @@ from cleaner_env.tool_calls import ToolFormat
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["MISTAKES", "Carelessness", "Trace", "correct_code", "write_drill", "write_trace"]
+__all__ = ["MISTAKES", "Carelessness", "Trace", "correct_code", "write_answer_drill", "write_call_drill", "write_trace"]
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,13 @@ def write_trace(
     return Trace(tuple(conversation), tuple(learn))
 
 
-def write_drill(rng: np.random.Generator) -> tuple[str, str]:
-    """Writes an exercise in copying: definitions, then the calls that they take and a number repeated in a box.
+def write_call_drill(rng: np.random.Generator) -> tuple[str, str]:
+    """Writes an exercise in copying: definitions, then the calls that they take.
 
     Traces are much alike, so they teach copying slowly; here nearly every line holds something to copy.
 
     Returns:
-        What to read and what to learn to write after it.
+        What to read, and what to learn to write after it.
     """
     count = int(rng.integers(3, 9))
     start = int(rng.integers(len(ascii_lowercase) - count))
@@ -128,7 +128,16 @@ def write_drill(rng: np.random.Generator) -> tuple[str, str]:
         Step(name, left, str(symbol), int(rng.integers(2, 10)), 0)
         for name, left, symbol in zip(names, lefts, symbols, strict=False)
     ]
-    number = int(rng.integers(10 ** int(rng.integers(2, 8))))
     definitions = "\n".join(f"{step.variable} = {step.expression}" for step in steps)
     calls = "\n".join(f"Compute {step.variable}.\n```python\n{correct_code(step)}\n```" for step in steps)
-    return f"Find {names[-1]}, given:\n{definitions}\n", f"{calls}\n{number}\n\\boxed{{{number}}}"
+    return f"Find {names[-1]}, given:\n{definitions}\n", calls
+
+
+def write_answer_drill(rng: np.random.Generator, numbers: int = 6) -> Conversation:
+    """Writes an exercise in copying: outputs of the tool, each repeated in a box."""
+    conversation: list[Message] = []
+    for _ in range(numbers):
+        number = int(rng.integers(10 ** int(rng.integers(2, 8))))
+        conversation.append({"role": "tool", "content": str(number)})
+        conversation.append({"role": "assistant", "content": f"\\boxed{{{number}}}"})
+    return tuple(conversation)

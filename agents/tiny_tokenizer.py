@@ -1,4 +1,4 @@
-"""A tokenizer of a few hundred ids for the project's own small models."""
+"""A tokenizer of at most a thousand ids for the project's own small models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["train_tiny_tokenizer"]
 
-VOCABULARY_SIZE: Final = 640
+VOCABULARY_SIZE: Final = 1024
 PAD: Final = "<|pad|>"
 TURN_START: Final = "<|im_start|>"
 TURN_END: Final = "<|im_end|>"

@@ -79,10 +79,10 @@ class ArithmeticTask(Task):
         >>> problem = ArithmeticTask(steps=2).load("builtin").problems[0]
         >>> print(problem.prompt)
         Find b, given:
-        a = 8 ** 6
-        b = a + 8
+        a = 8 ** 4
+        b = a * 6
         >>> problem.answer
-        '262152'
+        '24576'
     """
 
     name = "arithmetic"
@@ -155,7 +155,7 @@ class _Problems(Sequence[Problem]):
                 symbol, right = rng.choice("+-*"), rng.randint(2, 9)
             else:
                 value = rng.randint(3, 9)
-                left, symbol, right = str(value), "**", rng.randint(4, 6)
+                left, symbol, right = str(value), "**", rng.randint(4, 5)
             chain.append(Step(variable, left, symbol, right, _OPERATIONS[symbol](value, right)))
         return tuple(chain)
 

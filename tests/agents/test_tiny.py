@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cleaner_env.agents.cold_start import ColdStartConfig, make_cold_start, write_traces
-from cleaner_env.agents.cold_start_traces import MISTAKES, Carelessness, correct_code, write_drill
+from cleaner_env.agents.cold_start_traces import MISTAKES, Carelessness, correct_code, write_answer_drill, write_call_drill
 from cleaner_env.agents.models import load_model
 from cleaner_env.agents.tiny_model import make_tiny_model
 from cleaner_env.agents.tiny_tokenizer import train_tiny_tokenizer
@@ -114,12 +114,13 @@ def test_only_calls_after_the_purified_ones_are_learned() -> None:
 def test_drills_hold_what_is_to_be_copied() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
-        read, write = write_drill(rng)
+        read, write = write_call_drill(rng)
         definitions = read.splitlines()[1:]
         assert 3 <= len(definitions) <= 8
         assert all(f"```python\n{definition}\nprint({definition[0]})\n```" in write for definition in definitions)
-        number, box = write.splitlines()[-2:]
-        assert box == f"\\boxed{{{number}}}"
+        drill = write_answer_drill(rng)
+        for output, answer in zip(drill[::2], drill[1::2], strict=True):
+            assert answer["content"] == f"\\boxed{{{output['content']}}}"
 
 
 def test_a_cold_start_is_an_ordinary_model_directory(tmp_path: Path) -> None:
