@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -175,8 +176,7 @@ class _Worker:
         if not ready.ok:
             self.session.close()
             raise InfrastructureError(f"the judge could not be set up: {ready.status}")
-        namespaces: Any = sandbox.describe().get("namespaces", ())
-        self._own = {"own_memory": "mount" in namespaces, "own_ipc": "ipc" in namespaces}
+        self._own = _own_memory(sandbox)
 
     def judge(self, run: _Run, batch: list[int]) -> None:
         """Judges some of the tests, in as few cells as it takes."""
@@ -237,6 +237,17 @@ class _Worker:
         else:
             right = passes(run.tests.checker, test.input, report["output"], test.output, self.sandbox)
         return TestResult("AC" if right else "WA", seconds)
+
+
+_known_sandboxes: weakref.WeakKeyDictionary[Sandbox, dict[str, bool]] = weakref.WeakKeyDictionary()
+
+
+def _own_memory(sandbox: Sandbox) -> dict[str, bool]:
+    """Returns which kinds of shared memory a session has for itself, asked of each sandbox once."""
+    if sandbox not in _known_sandboxes:
+        namespaces: Any = sandbox.describe().get("namespaces", ())
+        _known_sandboxes[sandbox] = {"own_memory": "mount" in namespaces, "own_ipc": "ipc" in namespaces}
+    return _known_sandboxes[sandbox]
 
 
 def _right_value(output: str, expected: str, compatible: bool) -> bool:

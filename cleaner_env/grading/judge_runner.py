@@ -181,7 +181,8 @@ def _clear_away(task: dict[str, Any]) -> None:
             raise DirtyError
         time.sleep(0.001)
     try:
-        for folder in (os.getcwd(), os.environ["TMPDIR"], *(["/dev/shm"] if task["own_memory"] else [])):
+        shared = ["/dev/shm"] if task["own_memory"] and os.path.isdir("/dev/shm") else []
+        for folder in (os.getcwd(), os.environ["TMPDIR"], *shared):
             for name in os.listdir(folder):
                 path = os.path.join(folder, name)
                 if os.path.isdir(path) and not os.path.islink(path):
@@ -190,11 +191,19 @@ def _clear_away(task: dict[str, Any]) -> None:
                     os.remove(path)
         if task["own_ipc"] and _libc is not None:
             for kind, remove in (("shm", _libc.shmctl), ("msg", _libc.msgctl), ("sem", _remove_semaphores)):
-                with open(f"/proc/sysvipc/{kind}") as table:
-                    for line in table.readlines()[1:]:
-                        remove(int(line.split()[1]), _IPC_RMID, None)
+                for identifier in _system_v(kind):
+                    remove(identifier, _IPC_RMID, None)
     except (OSError, KeyError):
         raise DirtyError from None
+
+
+def _system_v(kind: str) -> list[int]:
+    """Lists what there is of System V shared memory, queues or semaphores; nothing where the kernel has no such table."""
+    try:
+        with open(f"/proc/sysvipc/{kind}") as table:
+            return [int(line.split()[1]) for line in table.readlines()[1:]]
+    except FileNotFoundError:
+        return []
 
 
 def _remove_semaphores(identifier: int, command: int, nothing: None) -> None:

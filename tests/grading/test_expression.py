@@ -4,6 +4,8 @@ import sys
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cleaner_env.errors import ConfigError, DataError
 from cleaner_env.grading import expression, grade_expression
@@ -88,6 +90,35 @@ def test_equal(answer, gold):
 @pytest.mark.parametrize(("answer", "gold"), UNEQUAL)
 def test_unequal(answer, gold):
     assert verdict(answer, gold) == "incorrect"
+
+
+DRESSES = [
+    r"\frac{{{p}}}{{{q}}}",
+    r"\dfrac{{{p}}}{{{q}}}",
+    "{p}/{q}",
+    "${p}/{q}$",
+    r"x = \tfrac{{{p}}}{{{q}}}",
+    r"\frac{{{pp}}}{{{qq}}}",
+]
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 99), st.integers(2, 99), st.integers(1, 99), st.integers(2, 99), st.sampled_from(DRESSES))
+def test_a_fraction_in_any_dress_equals_itself_and_no_other(p, q, r, s, dress):
+    answer = dress.format(p=p, q=q, pp=3 * p, qq=3 * q)
+    expected = "correct" if p * s == r * q else "incorrect"
+    assert verdict(answer, f"\\frac{{{p}}}{{{q}}}") == "correct"
+    assert verdict(answer, f"\\frac{{{r}}}{{{s}}}") == expected
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(-50, 50), min_size=2, max_size=5, unique=True), st.randoms(use_true_random=False))
+def test_a_set_equals_itself_in_any_order_and_no_part_of_it(members, random):
+    shuffled = random.sample(members, len(members))
+    gold = "\\{" + ", ".join(map(str, members)) + "\\}"
+    assert verdict(", ".join(map(str, shuffled)), gold) == "correct"
+    assert verdict(", ".join(map(str, shuffled[1:])), gold) == "incorrect"
+    assert verdict(", ".join(map(str, [*shuffled, 51])), gold) == "incorrect"
 
 
 def test_which_text_is_the_answer():
