@@ -83,6 +83,7 @@ def run_tests(order: str) -> NoReturn:
     _set_traceable(False)
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _make_limits_final()
     try:
         for start, length in task["spans"]:
             result = _run_test(task, start, length)
@@ -93,6 +94,15 @@ def run_tests(order: str) -> NoReturn:
     except DirtyError:
         pass
     os._exit(0)
+
+
+def _make_limits_final() -> None:
+    """Keeps a test from raising its limits, or this process's."""
+    for limit in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC):
+        soft = resource.getrlimit(limit)[0]
+        resource.setrlimit(limit, (soft, soft))
+    if hasattr(resource, "RLIMIT_MSGQUEUE"):
+        resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))  # Such queues could not be found to be cleared away.
 
 
 def _run_test(task: dict[str, Any], start: int, length: int) -> dict[str, Any]:
@@ -223,11 +233,6 @@ def _run_child(task: dict[str, Any], start: int, length: int, writing: int) -> N
         os.dup2(writing, result)  # The two ends of the pipe were opened first, so nothing that is needed lies here.
         os.dup2(nothing if task["function"] else result, 1)
         os.closerange(4 if task["function"] else 3, 512)
-        for limit in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC):
-            soft = resource.getrlimit(limit)[0]
-            resource.setrlimit(limit, (soft, soft))
-        if hasattr(resource, "RLIMIT_MSGQUEUE"):
-            resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
         _open_streams()
         _set_traceable(True)
         if task["function"]:

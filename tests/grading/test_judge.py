@@ -132,6 +132,28 @@ def test_nothing_is_left_for_the_next_test(what, sandbox):
         assert statuses(judge, LOOKS + LEAVES_SOMETHING[what], tests) == ["AC"] * 3
 
 
+def test_the_runner_cannot_be_stopped_for_good(contained):
+    code = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP); print(2 * int(input()))"
+    with Judge(contained) as judge:
+        assert "AC" not in statuses(judge, code, numbers(3), total_limit_s=1.5, stop_early=False)
+        assert statuses(judge, "print(2 * int(input()))", numbers(3)) == ["AC"] * 3
+
+
+def test_limits_cannot_be_raised(contained):
+    code = """
+import os, resource
+for pid in (0, os.getppid()):
+    try:
+        resource.prlimit(pid, resource.RLIMIT_DATA, (resource.RLIM_INFINITY,) * 2)
+        print('raised')
+    except (OSError, ValueError):
+        pass
+print(2 * int(input()))
+"""
+    with Judge(contained) as judge:
+        assert statuses(judge, code, numbers(2)) == ["AC"] * 2
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs namespaces")
 def test_shared_memory_is_cleared(sandbox):
     names = sandbox.describe()["namespaces"]

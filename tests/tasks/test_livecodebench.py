@@ -107,3 +107,26 @@ def test_a_tool_format_that_answers_would_be_mistaken_for_is_refused():
 def test_malformed_records_are_refused_with_the_line(tmp_path, record, message):
     with pytest.raises(DataError, match=f"line 1: .*{message}"):
         load(tmp_path, record)
+
+
+def test_both_judges_are_reported_side_by_side(tmp_path):
+    problem = load(tmp_path, official(STDIN[:1], STDIN[1:]))
+    turn = "```python\nn = 0\ndef read():\n    global n\n    n = int(input())\nread()\nprint(2 * n)\n```"
+    with make_sandbox("local") as sandbox:
+        judgements = get_task("livecodebench").judge(problem, turn, sandbox)
+    assert {mode: judgement.status for mode, judgement in judgements.items()} == {"strict": "AC", "livecodebench": "WA"}
+
+
+def test_windows_of_a_local_file(tmp_path):
+    path = tmp_path / "set.jsonl"
+    days = ("2024-12-31", "2025-01-01", "2025-02-01")
+    rows = [official(STDIN, [], question_id=f"q{n}", contest_date=f"{day}T10:00:00") for n, day in enumerate(days)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dataset = get_task("livecodebench").load(str(path), "2025-01-01..2025-01-31")
+    assert [problem.id for problem in dataset.problems] == ["q1"]
+    assert [problem.id for problem in dataset.problems[0:1]] == ["q1"]
+    with pytest.raises(DataError, match="has no part 'v6'; give a window of dates such as"):
+        get_task("livecodebench").load(str(path), "v6")
+    path.write_text(json.dumps(official(STDIN, [], contest_date="soon")))
+    with pytest.raises(DataError, match="line 1: contest_date must begin with a date"):
+        get_task("livecodebench").load(str(path), "2025-01-01..2025-01-31")
