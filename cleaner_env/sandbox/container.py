@@ -182,7 +182,7 @@ def host_config(api: Any, limits: ContainerLimits) -> Any:
     """Returns what the container is hardened with, as the engine takes it."""
     memory = limits.memory_mb << 20
     own = "rw,nosuid,nodev,noexec,uid=65534,gid=65534"
-    return api.createhost_config(
+    return api.create_host_config(
         auto_remove=True,
         network_mode="none",
         ipc_mode="none",

@@ -228,6 +228,7 @@ class DockerSandbox:
         while True:
             try:
                 api = self._living_api()
+                engine.check_engine()
                 return create_container(api, self.image, self.python, self.preload, self.container_limits)
             except docker.errors.ImageNotFound:
                 raise SandboxError(
@@ -239,7 +240,7 @@ class DockerSandbox:
                     raise SandboxError(message) from None
             except (docker.errors.DockerException, requests.RequestException, OSError) as error:
                 message = f"the Docker engine does not answer: {error}"
-            except _NoEngineError as error:
+            except engine.NoEngineError as error:
                 message = str(error)
             if time.monotonic() > give_up:
                 raise SandboxError(message)
@@ -251,12 +252,10 @@ class DockerSandbox:
             if self._closed:
                 raise SandboxError("this sandbox is closed; make a new one with make_sandbox()")
             if self._api is None:
-                try:
-                    api = engine.connect()
-                except SandboxError as error:
-                    raise _NoEngineError(str(error)) from None
+                api = engine.connect()
                 for container in engine.remove_orphans(api):
                     _log.info("removed the container %s of a process that has ended", container[:12])
+                weakref.finalize(self, api.close)
                 self._api = api
             return self._api
 
@@ -285,10 +284,6 @@ class DockerSession(ReplayedSession):
     def container_id(self) -> str | None:
         """The container this session is in, ``None`` when it is closed or lost."""
         return self._channel.container_id if isinstance(self._channel, ContainerChannel) else None
-
-
-class _NoEngineError(Exception):
-    """No engine answers, for now."""
 
 
 def _fill_pool(reference: weakref.ref[DockerSandbox]) -> None:

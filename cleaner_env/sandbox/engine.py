@@ -14,31 +14,43 @@ from cleaner_env.errors import ConfigError, SandboxError
 from cleaner_env.sandbox.container import OWNER_LABEL, remove_container
 from cleaner_env.sandbox.owner import Owner
 
-__all__ = ["connect", "engine_has_image", "remove_orphans"]
+__all__ = ["NoEngineError", "check_engine", "connect", "engine_has_image", "remove_orphans"]
 
 _DEFAULT_ADDRESS: Final = "unix:///var/run/docker.sock"
 _TIMEOUT_S: Final = 60
 _LOOK_TIMEOUT_S: Final = 2.0
 
 
+class NoEngineError(SandboxError):
+    """No engine answers, for now."""
+
+
 def engine_has_image(image: str) -> bool:
     """Whether an engine answers at ``DOCKER_HOST``, has the image, and can be used; without an engine found out at once."""
     if importlib.util.find_spec("docker") is None:
         return False
-    address = os.environ.get("DOCKER_HOST") or _DEFAULT_ADDRESS
-    if not address.startswith("unix://"):
+    path = _socket_path()
+    if path is None:
         return _remote_engine_has_image(image)
-    path = Path(address.removeprefix("unix://"))
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             return False
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_LOOK_TIMEOUT_S)
-            connection.connect(str(path))
+        with _connected(path) as connection:
             connection.sendall(f"GET /images/{quote(image)}/json HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
             return connection.recv(64).split(b" ")[1:2] == [b"200"]
     except OSError:
         return False
+
+
+def check_engine() -> None:
+    """Raises `NoEngineError` where nobody listens; of engines elsewhere nothing can be said so cheaply."""
+    path = _socket_path()
+    if path is None:
+        return
+    try:
+        _connected(path).close()
+    except OSError as error:
+        raise NoEngineError(f"no Docker engine answers at unix://{path}: {error.strerror or error}") from None
 
 
 def connect() -> Any:
@@ -46,7 +58,7 @@ def connect() -> Any:
 
     Raises:
         ConfigError: The package is not installed.
-        SandboxError: No engine answers.
+        NoEngineError: No engine answers.
     """
     try:
         import docker
@@ -54,10 +66,11 @@ def connect() -> Any:
         raise ConfigError(
             "the docker sandbox needs the docker package; install it with: pip install 'cleaner-env[docker]'"
         ) from None
+    check_engine()  # The package leaves an open socket behind for each attempt that fails.
     try:
         return docker.from_env(timeout=_TIMEOUT_S).api
     except docker.errors.DockerException as error:
-        raise SandboxError(f"no Docker engine answers: {error}") from None
+        raise NoEngineError(f"no Docker engine answers: {error}") from None
 
 
 def remove_orphans(api: Any) -> list[str]:
@@ -69,6 +82,23 @@ def remove_orphans(api: Any) -> list[str]:
             remove_container(api, container["Id"])
             removed.append(str(container["Id"]))
     return removed
+
+
+def _socket_path() -> Path | None:
+    """The engine's Unix socket, ``None`` where it is reached in another way."""
+    address = os.environ.get("DOCKER_HOST") or _DEFAULT_ADDRESS
+    return Path(address.removeprefix("unix://")) if address.startswith("unix://") else None
+
+
+def _connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_LOOK_TIMEOUT_S)
+        connection.connect(str(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _remote_engine_has_image(image: str) -> bool:

@@ -22,6 +22,7 @@ __all__ = ["PrivateEngine", "private_engine"]
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 30.0
 _PR_SET_PDEATHSIG: Final = 1
+_PLACES: Final = {"data-root": "data", "exec-root": "exec", "pidfile": "pid"}
 _NO_NETWORK: Final = ("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false")
 
 
@@ -44,18 +45,15 @@ class PrivateEngine:
             SandboxError: It does not start.
         """
         with (self._folder / "log").open("ab") as log:
+            folders = [f"--{name}={self._folder / path}" for name, path in _PLACES.items()]
             self._process = subprocess.Popen(
-                [
-                    "dockerd", "--data-root", str(self._folder / "data"), "--exec-root", str(self._folder / "exec"),
-                    "--pidfile", str(self._folder / "pid"), "--host", self.address, "--storage-driver", _driver(self._folder),
-                    *_NO_NETWORK,
-                ],
+                ["dockerd", *folders, f"--host={self.address}", f"--storage-driver={_driver(self._folder)}", *_NO_NETWORK],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 preexec_fn=_end_with_parent,
-            )  # fmt: skip
+            )
         give_up = time.monotonic() + _START_TIMEOUT_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > give_up:
@@ -96,10 +94,13 @@ class PrivateEngine:
         import docker
         import requests
 
-        with contextlib.suppress(docker.errors.DockerException, requests.RequestException):
+        if not (self._folder / "docker.sock").exists():
+            return False
+        try:
             with contextlib.closing(docker.DockerClient(self.address, timeout=5)) as client:
                 return bool(client.ping())
-        return False
+        except (docker.errors.DockerException, requests.RequestException):
+            return False
 
 
 @contextlib.contextmanager

@@ -2,28 +2,38 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from cleaner_env.sandbox import LocalSandbox
-from cleaner_env.sandbox.local import LocalSession
+from cleaner_env.errors import CleanerError
+from cleaner_env.sandbox import DockerSandbox, LocalSandbox, Sandbox, Session
+from cleaner_env.sandbox.image import build_image
+from cleaner_env.sandbox.private_engine import PrivateEngine, private_engine
 
 MODES = {"isolated": None, "bare": ()}
+IMAGE = "cleaner-env-sandbox:test"
+_skipped: list[str] = []
 
 
-@pytest.fixture(scope="session", params=list(MODES))
-def sandbox(request: pytest.FixtureRequest) -> Iterator[LocalSandbox]:
-    """The sandbox with all that the kernel gives, and with no namespaces at all."""
+@pytest.fixture(scope="session", params=[*MODES, "docker"])
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """The local sandbox with all that the kernel gives, and with no namespaces at all; and containers."""
+    if request.param == "docker":
+        yield request.getfixturevalue("docker_sandbox")
+        return
     with LocalSandbox(namespaces=MODES[request.param]) as sandbox:
         yield sandbox
 
 
 @pytest.fixture
-def session(sandbox: LocalSandbox) -> Iterator[LocalSession]:
+def session(sandbox: Sandbox) -> Iterator[Session]:
     with sandbox.open() as session:
         yield session
 
@@ -32,6 +42,82 @@ def session(sandbox: LocalSandbox) -> Iterator[LocalSession]:
 def isolated() -> Iterator[LocalSandbox]:
     with LocalSandbox() as sandbox:
         yield sandbox
+
+
+@pytest.fixture(scope="session")
+def docker_sandbox(docker_image: str) -> Iterator[DockerSandbox]:
+    with DockerSandbox(docker_image) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+def docker_image(docker_engine: PrivateEngine | None) -> Iterator[str]:
+    """An image with numpy, made without a registry; one that an engine of the user's has already is used and left."""
+    from cleaner_env.sandbox.engine import connect, engine_has_image
+
+    if engine_has_image(IMAGE):
+        yield IMAGE
+        return
+    build_image(IMAGE, packages=("numpy",), method="root")
+    yield IMAGE
+    if docker_engine is None:
+        client = connect()
+        client.remove_image(IMAGE, force=True)
+        client.close()
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[PrivateEngine | None]:
+    """An engine: ``None`` where one answers already, else one started for the tests; skips where neither can be had."""
+    pytest.importorskip("docker")
+    if _engine_answers():
+        yield None
+        return
+    _install_engine_where_allowed()
+    with ExitStack() as stack:
+        try:
+            engine = stack.enter_context(private_engine())
+        except CleanerError as error:
+            _skipped.append(str(error))
+            pytest.skip(f"no Docker engine: {error}")
+        before = os.environ.get("DOCKER_HOST")
+        os.environ["DOCKER_HOST"] = engine.address
+        stack.callback(_set_address, before)
+        yield engine
+
+
+def _engine_answers() -> bool:
+    from cleaner_env.sandbox.engine import connect
+
+    try:
+        client = connect()
+        answers = bool(client.ping())
+        client.close()
+    except Exception:
+        return False
+    return answers
+
+
+def _install_engine_where_allowed() -> None:
+    """Installs Debian's engine in automatic runs, or where the user asks for it."""
+    allowed = {"CI", "CLEANER_INSTALL_ENGINE"} & os.environ.keys()
+    if not allowed or os.geteuid() != 0 or shutil.which("dockerd") or not shutil.which("apt-get"):
+        return
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in ("update -qq", "install -y -qq --no-install-recommends docker.io"):
+        subprocess.run(["apt-get", *command.split()], env=environment, stdout=subprocess.DEVNULL, check=False)
+
+
+def _set_address(address: str | None) -> None:
+    if address is None:
+        del os.environ["DOCKER_HOST"]
+    else:
+        os.environ["DOCKER_HOST"] = address
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for reason in dict.fromkeys(_skipped):
+        terminalreporter.write_line(f"The tests of the docker sandbox were skipped: {reason}.", yellow=True)
 
 
 @pytest.fixture

@@ -18,6 +18,12 @@ from cleaner_env.sandbox import Limits, LocalSandbox, shared_sandbox
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
+@pytest.fixture(scope="module", params=[None, ()], ids=["isolated", "bare"])
+def sandbox(request):
+    with LocalSandbox(namespaces=request.param) as sandbox:
+        yield sandbox
+
+
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 

@@ -6,10 +6,10 @@ from cleaner_env.errors import ConfigError
 from cleaner_env.sandbox import Limits, LocalSandbox, Sandbox, Session, make_sandbox, shared_sandbox
 
 
-@pytest.mark.parametrize("name", ["docker", "nothing", None, 3, ["local"]])
+@pytest.mark.parametrize("name", ["podman", "nothing", None, 3, ["local"]])
 def test_an_unknown_backend_names_the_known_ones(name) -> None:
     for make in (make_sandbox, shared_sandbox):
-        with pytest.raises(ConfigError, match="auto, local") as caught:
+        with pytest.raises(ConfigError, match="auto, docker, local") as caught:
             make(name)
         assert repr(name) in str(caught.value)
 

@@ -22,8 +22,10 @@ def need(sandbox: LocalSandbox, namespace: str) -> None:
         pytest.skip(f"the kernel gives no {namespace} namespace here")
 
 
-def test_the_description_says_what_was_got(sandbox) -> None:
-    facts = sandbox.describe()
+@pytest.mark.parametrize("namespaces", [None, ()])
+def test_the_description_says_what_was_got(namespaces) -> None:
+    with LocalSandbox(namespaces=namespaces) as sandbox:
+        facts = sandbox.describe()
     assert facts["backend"] == "local"
     assert facts["security_boundary"] is False
     assert facts["network"] == ("closed" if "net" in facts["namespaces"] else "open")
@@ -110,6 +112,28 @@ def test_there_are_no_privileges(session) -> None:
     capabilities = {line.split()[0]: line.split()[1] for line in text.splitlines() if line.startswith("Cap")}
     assert set(capabilities.values()) == {"0" * 16}
     assert "NoNewPrivs:\t1" in text
+
+
+def test_unneeded_system_calls_are_refused(isolated, session) -> None:
+    if isolated.describe()["system_calls"] != "restricted":
+        pytest.skip("this kernel or machine has no filter of system calls")
+    code = (
+        "import ctypes, os, socket\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "found = [libc.syscall(425, 1, ctypes.create_string_buffer(120)), ctypes.get_errno()]\n"
+        "found += [libc.unshare(0x10000000), ctypes.get_errno()]\n"
+        "try: socket.socket(40, socket.SOCK_STREAM)\n"
+        "except OSError as error: found.append(error.errno)\n"
+        "found"
+    )
+    assert session.run(code).value == "[-1, 38, -1, 1, 97]"
+    assert session.run("import socket\nsocket.socket(socket.AF_INET6).close()").ok
+
+
+def test_shared_memory_ends_with_its_cell(isolated, session) -> None:
+    need(isolated, "mount")
+    session.run("n = open('/dev/shm/name', 'w').write('x')")
+    assert session.run("import os; os.listdir('/dev/shm')").value == "[]"
 
 
 def test_the_environment_is_its_own(session, monkeypatch) -> None:

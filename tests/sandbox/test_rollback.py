@@ -41,7 +41,7 @@ def mask():
     return old
 def probe():
     return (numbers, table, module.value, sorted(k for k in module.__dict__ if k[0] != '_'), os.environ.get('X'),
-        os.getcwd(), [p for p in sys.path if p == 'x'], hash(random.getstate()), reader.tell(), writer.tell(),
+        os.getcwd(), [p for p in sys.path if p == 'x'], hash(repr(random.getstate())), reader.tell(), writer.tell(),
         sys.getrecursionlimit(), 'colorsys' in sys.modules, mask(), sorted(tree().items()),
         sorted(n for n in globals() if n[0] == 'v'))
 """

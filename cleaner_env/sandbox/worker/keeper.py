@@ -17,6 +17,7 @@ from .cell import Cell, HostGone, InterpreterLost, Peer
 from .interpreter import Interpreter
 
 _PATIENCE_S = 5.0
+_LEAST_PRIORITY = 19
 _CHECKPOINTS_LIMIT = 32
 _SHARED_MEMORY = "/dev/shm"
 
@@ -132,6 +133,7 @@ class Keeper:
                     restrictions.UNIX_ONLY if self.in_container else restrictions.LOCAL_FAMILIES
                 )
                 if self.in_container:
+                    os.nice(_LEAST_PRIORITY)  # Among the processes of the container: the keeper comes first.
                     restrictions.forbid_writing_outside([self.folder, _SHARED_MEMORY])
                 work, temporary = (os.path.join(self.folder, name) for name in ("work", "tmp"))
                 os.chdir(work)

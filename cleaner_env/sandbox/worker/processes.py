@@ -85,17 +85,25 @@ def kill_descendants(
             for kill in (os.killpg, os.kill):
                 with contextlib.suppress(OSError):
                     kill(pid, signal.SIGKILL)
+    stopped = False
     while True:
         reap()
         victims = [pid for pid in descendants(os.getpid(), spare) if pid not in keep]
-        if not victims:
-            return True
-        if time.monotonic() > give_up:
-            return False
-        for pid in victims:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        if not victims or time.monotonic() > give_up:
+            if stopped:
+                _signal_all(keep, signal.SIGCONT)
+            return not victims
+        _signal_all(victims, signal.SIGKILL)
+        if os.getpid() == 1 and not spare:  # Of a process namespace: minus one then means all others in it, at one stroke.
+            stopped = True
+            _signal_all([-1], signal.SIGSTOP)  # Those that fork as fast as they are killed hold still now.
         time.sleep(0.0002)
+
+
+def _signal_all(pids: Collection[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def reap() -> list[int]:
