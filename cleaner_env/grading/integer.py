@@ -21,6 +21,7 @@ __all__ = ["grade_integer", "parse_integer"]
 
 _MAX_CHARACTERS = 300
 _MAX_UNIT_CHARACTERS = 60
+_MAX_BRACKETS = 10
 
 _SPACES = re.compile(r"\\[,;: ]|\\q?quad\b|(?<=.)~|\\!")
 _EQUATION = re.compile(r"[A-Za-z0-9+\-*/^(){}_|'\\\s.]+")
@@ -83,7 +84,11 @@ def _last_member(text: str) -> str:
     ):
         text = peel(right)
     text = text.replace(r"\left", "").replace(r"\right", "").strip()
-    return peel(text[1:-1]) if text.startswith("(") and text.endswith(")") else text
+    for _ in range(_MAX_BRACKETS):
+        if not (text.startswith("(") and text.endswith(")")):
+            break
+        text = peel(text[1:-1])
+    return text
 
 
 def _is_unit(text: str) -> bool:

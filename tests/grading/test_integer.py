@@ -97,6 +97,8 @@ def test_thousands_groups(number):
         (r"\boxed{1600}", "incorrect", "1600"),
         (r"\boxed{116}", "incorrect", "116"),
         (r"\boxed{-16}", "incorrect", "-16"),
+        (r"\boxed{((16))}", "correct", "16"),
+        (r"\boxed{(16)(2)}", "incorrect", "(16)(2)"),
         (r"\boxed{16.5}", "incorrect", "16.5"),
         (r"\boxed{16, 17}", "incorrect", "16, 17"),
         (r"\boxed{16 \text{ or } 17}", "incorrect", r"16 \text{ or } 17"),
