@@ -6,11 +6,16 @@ had: the error says what to do.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from cleaner_env.errors import DataError
 from cleaner_env.tasks.base import Dataset
@@ -20,7 +25,8 @@ from cleaner_env.tasks.loading import MakeProblem, Row, load_rows, read_rows, re
 __all__ = ["fetch", "load_hub_dataset"]
 
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
-_PUBLIC_HUB: Final = "https://huggingface.co"
+_CONNECT_S: Final = 10.0
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 def load_hub_dataset(
@@ -65,39 +71,39 @@ def fetch(dataset: HubDataset, file: str) -> Path:
         raise DataError(
             f"dataset {dataset.name!r} is on the hub: pip install 'cleaner-env[data]', or give the path of a file"
         )
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-    endpoint = os.environ.get("HF_ENDPOINT") or None
-    page = f"{endpoint or _PUBLIC_HUB}/datasets/{dataset.repository}"
+    endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+    page = f"{endpoint}/datasets/{dataset.repository}"
+    download = partial(
+        hf_hub_download,
+        dataset.repository,
+        file,
+        repo_type="dataset",
+        revision=dataset.revision,
+        endpoint=endpoint,
+        cache_dir=os.environ.get("HF_HUB_CACHE") or None,
+    )
+    with contextlib.suppress(LocalEntryNotFoundError):
+        return Path(download(local_files_only=True))
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
+    obstacle = "HF_HUB_OFFLINE is set" if offline else _why_unreachable(endpoint)
+    if obstacle is not None:
+        raise _not_cached(dataset, obstacle)
     try:
-        return Path(
-            hf_hub_download(
-                dataset.repository,
-                file,
-                repo_type="dataset",
-                revision=dataset.revision,
-                endpoint=endpoint,
-                cache_dir=os.environ.get("HF_HUB_CACHE") or None,
-                local_files_only=offline,
-            )
-        )
+        return Path(download())
     except GatedRepoError:
         raise DataError(
             f"dataset {dataset.name!r} is gated: accept its terms at {page}, then run `hf auth login` or set HF_TOKEN"
-        ) from None
-    except LocalEntryNotFoundError as error:
-        why = "HF_HUB_OFFLINE is set" if offline else f"the hub cannot be reached ({_first_line(error.__cause__ or error)})"
-        raise DataError(
-            f"dataset {dataset.name!r} is not in the cache and {why}: run `cleaner data check {dataset.name}` once with a "
-            "network, point HF_HUB_CACHE to a cache that has it, or give the path of a file"
         ) from None
     except RepositoryNotFoundError:
         raise DataError(
             f"dataset {dataset.name!r}: the hub has no {dataset.repository} that you may read; see {page}, and run "
             "`hf auth login` or set HF_TOKEN if it is gated"
         ) from None
+    except LocalEntryNotFoundError as error:
+        raise _not_cached(dataset, f"the hub does not answer ({_first_line(error.__cause__ or error)})") from None
     except EntryNotFoundError:
         raise DataError(
             f"dataset {dataset.name!r}: {dataset.repository} has no {file} at {dataset.revision[:12]}"
@@ -106,6 +112,28 @@ def fetch(dataset: HubDataset, file: str) -> Path:
         raise DataError(
             f"dataset {dataset.name!r} cannot be fetched from {page}: {type(error).__name__}: {_first_line(error)}"
         ) from None
+
+
+def _not_cached(dataset: HubDataset, obstacle: str) -> DataError:
+    return DataError(
+        f"dataset {dataset.name!r} is not in the cache and {obstacle}: run `cleaner data check {dataset.name}` once with a "
+        "network, point HF_HUB_CACHE to a cache that has it, or give the path of a file"
+    )
+
+
+def _why_unreachable(hub: str) -> str | None:
+    """Says why nobody answers at an address, at once where the client would try again and again; ``None`` if one does.
+
+    Through a proxy there is no telling; the client finds out.
+    """
+    address = urlsplit(hub)
+    if getproxies().get(address.scheme) or not address.hostname:
+        return None
+    try:
+        socket.create_connection((address.hostname, address.port or _PORTS.get(address.scheme, 443)), _CONNECT_S).close()
+    except OSError as error:
+        return f"the hub cannot be reached ({hub}: {_first_line(error)})"
+    return None
 
 
 def _first_line(error: BaseException) -> str:
