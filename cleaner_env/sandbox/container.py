@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cleaner_env.sandbox.channel import START_TIMEOUT_S, Channel
 from cleaner_env.sandbox.client import session_environment
+from cleaner_env.sandbox.engine_socket import NoEngineError, check_engine
 from cleaner_env.sandbox.owner import Owner
 from cleaner_env.sandbox.seccomp import seccomp_profile
 from cleaner_env.sandbox.worker import frames
@@ -174,7 +175,8 @@ def remove_container(api: Any, container_id: str) -> None:
     import docker
     import requests
 
-    with contextlib.suppress(docker.errors.DockerException, requests.RequestException):
+    with contextlib.suppress(docker.errors.DockerException, requests.RequestException, NoEngineError):
+        check_engine()
         api.remove_container(container_id, force=True, v=True)
 
 

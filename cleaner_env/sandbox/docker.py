@@ -17,6 +17,7 @@ from cleaner_env.sandbox import engine
 from cleaner_env.sandbox.asynchronous import in_thread
 from cleaner_env.sandbox.channel import Channel
 from cleaner_env.sandbox.container import ContainerChannel, ContainerLimits, create_container, remove_container
+from cleaner_env.sandbox.engine_socket import NoEngineError, check_engine
 from cleaner_env.sandbox.protocol import Execution, Limits
 from cleaner_env.sandbox.replies import infrastructure_error
 from cleaner_env.sandbox.session import ReplayedSession
@@ -228,7 +229,7 @@ class DockerSandbox:
         while True:
             try:
                 api = self._living_api()
-                engine.check_engine()
+                check_engine()
                 return create_container(api, self.image, self.python, self.preload, self.container_limits)
             except docker.errors.ImageNotFound:
                 raise SandboxError(
@@ -240,7 +241,7 @@ class DockerSandbox:
                     raise SandboxError(message) from None
             except (docker.errors.DockerException, requests.RequestException, OSError) as error:
                 message = f"the Docker engine does not answer: {error}"
-            except engine.NoEngineError as error:
+            except NoEngineError as error:
                 message = str(error)
             if time.monotonic() > give_up:
                 raise SandboxError(message)

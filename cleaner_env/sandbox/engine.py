@@ -3,54 +3,35 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import socket
 import stat
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from cleaner_env.errors import ConfigError, SandboxError
+from cleaner_env.errors import ConfigError
 from cleaner_env.sandbox.container import OWNER_LABEL, remove_container
+from cleaner_env.sandbox.engine_socket import LOOK_TIMEOUT_S, NoEngineError, check_engine, connected, socket_path
 from cleaner_env.sandbox.owner import Owner
 
-__all__ = ["NoEngineError", "check_engine", "connect", "engine_has_image", "remove_orphans"]
+__all__ = ["connect", "engine_has_image", "remove_orphans"]
 
-_DEFAULT_ADDRESS: Final = "unix:///var/run/docker.sock"
 _TIMEOUT_S: Final = 60
-_LOOK_TIMEOUT_S: Final = 2.0
-
-
-class NoEngineError(SandboxError):
-    """No engine answers, for now."""
 
 
 def engine_has_image(image: str) -> bool:
     """Whether an engine answers at ``DOCKER_HOST``, has the image, and can be used; without an engine found out at once."""
     if importlib.util.find_spec("docker") is None:
         return False
-    path = _socket_path()
+    path = socket_path()
     if path is None:
         return _remote_engine_has_image(image)
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             return False
-        with _connected(path) as connection:
+        with connected(path) as connection:
             connection.sendall(f"GET /images/{quote(image)}/json HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
             return connection.recv(64).split(b" ")[1:2] == [b"200"]
     except OSError:
         return False
-
-
-def check_engine() -> None:
-    """Raises `NoEngineError` where nobody listens; of engines elsewhere nothing can be said so cheaply."""
-    path = _socket_path()
-    if path is None:
-        return
-    try:
-        _connected(path).close()
-    except OSError as error:
-        raise NoEngineError(f"no Docker engine answers at unix://{path}: {error.strerror or error}") from None
 
 
 def connect() -> Any:
@@ -84,29 +65,12 @@ def remove_orphans(api: Any) -> list[str]:
     return removed
 
 
-def _socket_path() -> Path | None:
-    """The engine's Unix socket, ``None`` where it is reached in another way."""
-    address = os.environ.get("DOCKER_HOST") or _DEFAULT_ADDRESS
-    return Path(address.removeprefix("unix://")) if address.startswith("unix://") else None
-
-
-def _connected(path: Path) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(_LOOK_TIMEOUT_S)
-        connection.connect(str(path))
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def _remote_engine_has_image(image: str) -> bool:
     import docker
     import requests
 
     try:
-        docker.from_env(timeout=int(_LOOK_TIMEOUT_S)).api.inspect_image(image)
+        docker.from_env(timeout=int(LOOK_TIMEOUT_S)).api.inspect_image(image)
     except (docker.errors.DockerException, requests.RequestException):
         return False
     return True

@@ -76,6 +76,11 @@ class PrivateEngine:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+        give_up = time.monotonic() + _STOP_TIMEOUT_S
+        while self._has_containerd() and time.monotonic() < give_up:  # It dies with dockerd, but a little later.
+            time.sleep(0.05)
+        # A zombie that nobody reaps would be taken for the living process of that number.
+        (self._folder / "exec/containerd/containerd.pid").unlink(missing_ok=True)
 
     def clean_up(self) -> None:
         """Ends what is left of it, and removes its folder."""
@@ -89,6 +94,9 @@ class PrivateEngine:
                 if target.startswith(f"{self._folder}/"):
                     subprocess.run(["umount", "--lazy", target], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _has_containerd(self) -> bool:
+        return any(_name_of(pid) == "containerd" for pid in _processes_of(self._folder))
 
     def _answers(self) -> bool:
         import docker
@@ -139,6 +147,13 @@ def _processes_of(folder: Path) -> Iterator[int]:
         with contextlib.suppress(OSError):
             if path.name.isdigit() and f"{folder}/".encode() in (path / "cmdline").read_bytes():
                 yield int(path.name)
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _end_with_parent() -> None:

@@ -152,6 +152,7 @@ def test_a_container_that_hangs_is_given_up(docker_sandbox, api, monkeypatch, ev
         assert eventually(lambda: used not in containers_of(api, os.getpid()))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # The docker package leaves sockets open.
 @pytest.mark.parametrize("way", ["stop", "kill"])
 def test_a_restart_of_the_engine_is_survived(docker_engine, docker_image, way, eventually) -> None:
     if docker_engine is None:
@@ -171,7 +172,7 @@ def test_a_restart_of_the_engine_is_survived(docker_engine, docker_image, way, e
         thread.start()  # It waits for the engine.
         docker_engine.start()
         thread.join(timeout=60)
-        assert [execution.status for execution in executions] == ["infrastructure_error", "ok"]
+        assert [execution.status for execution in executions] == ["infrastructure_error", "ok"], executions
         assert executions[1].value == "([1], '1')"
         with sandbox.open() as other:
             assert other.run("1").ok
