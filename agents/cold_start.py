@@ -50,13 +50,13 @@ class ColdStartConfig:
         drills: Exercises in copying, of each of two kinds, learned first.
         traces: Episodes, learned after them.
         carelessness: How often the calls of the traces fail.
-        sft: How all are learned, call drills before answer drills before traces.
+        sft: How all are learned, drills before traces.
     """
 
-    drills: int = 2800
-    traces: int = 2500
+    drills: int = 1700
+    traces: int = 1500
     carelessness: Carelessness = field(default_factory=Carelessness)
-    sft: SFTConfig = field(default_factory=lambda: SFTConfig(learning_rate=1.5e-3, batch_tokens=1280))
+    sft: SFTConfig = field(default_factory=lambda: SFTConfig(learning_rate=3e-3, batch_tokens=1280))
 
 
 def make_cold_start(
@@ -100,8 +100,8 @@ def make_cold_start(
     renderer = Renderer(tokenizer)
     model = make_tiny_model(tokenizer, seed)
     stages = [
-        [_call_drill_example(*drill, tokenizer) for drill in call_drills],
-        [_conversation_example(drill, renderer) for drill in answer_drills],
+        [_call_drill_example(*drill, tokenizer) for drill in call_drills]
+        + [_conversation_example(drill, renderer) for drill in answer_drills],
         [_conversation_example(trace.conversation, renderer, trace.learn) for trace in traces],
     ]
     sft(model, stages, config.sft, rng, callback)

@@ -30,22 +30,17 @@ PROBLEMS_PER_SPLIT: Final = 100_000
 TEST_DIVISOR: Final = 5
 """The operands of a problem add up to a multiple of this in the test split and never do in the training split."""
 
-_OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "**": operator.pow,
-}
+_OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {"+": operator.add, "*": operator.mul, "**": operator.pow}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One definition of a chain, such as ``b = a - 7``.
+    """One definition of a chain, such as ``b = a * 7``.
 
     Attributes:
         variable: The name that is defined.
         left: A number in the first step, the variable before in the others.
-        symbol: ``**`` in the first step; ``+``, ``-`` or ``*`` in the others.
+        symbol: ``**`` in the first step; ``*`` and ``+`` by turns in the others.
         right: The second operand.
         value: What the variable comes to.
     """
@@ -79,10 +74,10 @@ class ArithmeticTask(Task):
         >>> problem = ArithmeticTask(steps=2).load("builtin").problems[0]
         >>> print(problem.prompt)
         Find b, given:
-        a = 8 ** 4
-        b = a * 6
+        a = 8 ** 6
+        b = a * 5
         >>> problem.answer
-        '24576'
+        '1310720'
     """
 
     name = "arithmetic"
@@ -149,13 +144,13 @@ class _Problems(Sequence[Problem]):
 
     def _chain(self, rng: random.Random) -> tuple[Step, ...]:
         chain: list[Step] = []
-        for variable in ascii_lowercase[: self.steps]:
+        for number, variable in enumerate(ascii_lowercase[: self.steps]):
             if chain:
                 left, value = chain[-1].variable, chain[-1].value
-                symbol, right = rng.choice("+-*"), rng.randint(2, 9)
+                symbol, right = "+*"[number % 2], rng.randint(2, 9)
             else:
                 value = rng.randint(3, 9)
-                left, symbol, right = str(value), "**", rng.randint(4, 5)
+                left, symbol, right = str(value), "**", rng.randint(4, 6)
             chain.append(Step(variable, left, symbol, right, _OPERATIONS[symbol](value, right)))
         return tuple(chain)
 

@@ -48,7 +48,7 @@ def test_a_problem_is_the_same_in_every_process() -> None:
 def test_problems_differ_and_no_training_problem_is_tested() -> None:
     train, test = (ArithmeticTask().load("builtin", split) for split in ("train", "test"))
     seen = {problem.prompt for problem in train.problems[:5000]}
-    assert len(seen) > 3000
+    assert len(seen) > 900
     assert seen.isdisjoint(problem.prompt for problem in test.problems[:5000])
     assert train.fingerprint != test.fingerprint
 
