@@ -1,0 +1,1 @@
+"""Agents: engines that run language models, training, evaluation, and policies that need no model."""

@@ -17,10 +17,10 @@ _SHARPNESS: Final = 7.0
 def make_tiny_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
     """Makes a Llama with random weights, the same for the same seed.
 
-    Two things make it learn to copy several times sooner than usual, which is most of what it needs. Its weights are larger
-    than the usual 0.02. And two heads of the first layer begin as positional ones, that look at the token before and the one
-    before that: copying takes such heads first ("induction heads", Olsson et al., arXiv 2209.11895), and random weights are
-    slow to become them.
+    Two things make it learn to copy sooner than usual, which is most of what it needs. Its weights are larger than the
+    usual 0.02. And two heads of the first layer begin as positional ones, that look at the token before and the one before
+    that: copying takes such heads first ("induction heads", Olsson et al., arXiv 2209.11895), and random weights are slow
+    to become them.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -51,9 +51,9 @@ def make_tiny_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCa
 def _look_back(model: LlamaForCausalLM, head: int, distance: int) -> None:
     """Makes a head of the first layer attend to the token ``distance`` places before.
 
-    Rotary embeddings turn the query at position m and the key at position n by m and n times a frequency. With constant query
-    and key vectors that differ by a turn of ``-distance``, their product is a sum of ``cos(frequency * (m - n - distance))``,
-    which is largest at that distance.
+    Rotary embeddings turn the query at position m and the key at position n by m and n times a frequency. With constant
+    query and key vectors that differ by a turn of ``-distance``, their product is a sum of terms
+    ``cos(frequency * (m - n - distance))``, which is largest at that distance.
     """
     import torch
 

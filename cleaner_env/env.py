@@ -421,7 +421,7 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         return None
 
     def close(self) -> None:
-        """Ends the interpreter of the episode, and the sandbox where no other environment shares it. May be called twice."""
+        """Ends the episode's interpreter, and the sandbox where no other environment shares it. May be called twice."""
         self._close_session()
         if self._borrows_sandbox:
             self.sandbox.close()
