@@ -11,14 +11,17 @@ and this runs as root on Linux with dockerd, one is started for the run.
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import gc
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +37,8 @@ from cleaner_env.sandbox import DockerSandbox, Limits, LocalSandbox, Sandbox
 from cleaner_env.sandbox.image import build_image
 from cleaner_env.sandbox.private_engine import private_engine
 
+FOLDER = Path(tempfile.mkdtemp(prefix="cleaner-env-benchmark-"))  # In the command line of every local worker of this run.
+NAP = f"77.{os.getpid()}"  # What no other process sleeps for.
 IMAGE = "cleaner-env-sandbox:benchmark"
 PRELOAD = ("numpy", "scipy", "sympy")
 FIRST, NEXT = "x = 0", "x = x + 1\nprint(x)"
@@ -310,12 +315,12 @@ def idle_memory_mb(sessions: int = 10) -> float:
     with LocalSandbox(preload=PRELOAD) as sandbox:
         first = sandbox.open()
         first.run("1")
-        before = _proportional_mb("worker.zygote")
+        before = _proportional_mb()
         opened = [sandbox.open() for _ in range(sessions)]
         for session in opened:
             session.run("x = 1")
         time.sleep(0.5)
-        return (_proportional_mb("worker.zygote") - before) / sessions
+        return (_proportional_mb() - before) / sessions
 
 
 BAD_CELLS: dict[str, tuple[str, ...]] = {
@@ -329,7 +334,7 @@ BAD_CELLS: dict[str, tuple[str, ...]] = {
     "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass": ("killed", "timeout"),
     "import os, time\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    time.sleep(60)": ("ok", "error"),
     "import threading, time; threading.Thread(target=time.sleep, args=(9,)).start()": ("ok",),
-    "import subprocess; subprocess.Popen(['sleep', '77'])": ("ok",),
+    f"import subprocess; subprocess.Popen(['sleep', '{NAP}'])": ("ok",),
     "n = open('f', 'w').write('x' * 1000)": ("ok",),
     "import ctypes; ctypes.string_at(0)": ("killed",),
     "import os, signal; os.kill(os.getppid(), signal.SIGKILL)": ("killed", "ok"),
@@ -340,9 +345,9 @@ WEIGHTS = [60, 20, 4, 1, 1, 2, 2, 1, 2, 2, 2, 4, 2, 1]
 def soak(sandbox: Sandbox, cells: int, workers: int, seed: int) -> dict[str, Any]:
     """Runs bad cells in several sessions at once, and counts what is left and what went wrong."""
     wrong: list[str] = []
-    sandbox.open().close()
     gc.collect()
     before = left_behind()
+    sandbox.open().close()
     started = time.perf_counter()
 
     def work(number: int) -> None:
@@ -369,21 +374,16 @@ def soak(sandbox: Sandbox, cells: int, workers: int, seed: int) -> dict[str, Any
     for thread in threads:
         thread.join()
     seconds = time.perf_counter() - started
-    sandbox.open().close()
-    gc.collect()
-    time.sleep(1)
-    after = left_behind()
-    open_leaks = {name: after[name] - before[name] for name in before}
     sandbox.close()
     gc.collect()
     time.sleep(2)
+    after = left_behind()
     return {
         "cells": cells,
         "cells_per_s": cells / seconds,
         "wrong": len(wrong),
         "wrong_examples": wrong[:10],
-        "leaked": open_leaks,
-        "left_after_close": left_behind(),
+        "leaked": {name: round(after[name] - before[name], 1) for name in before},
     }
 
 
@@ -397,22 +397,15 @@ def left_behind() -> dict[str, float]:
         api = connect()
         containers = len(api.containers(all=True, filters={"label": OWNER_LABEL}))
         api.close()
-    folder = Path(f"/tmp/cleaner-env-{os.getuid()}")
-    files = [path.lstat().st_size for path in folder.rglob("*")] if folder.exists() else []
+    files = [path.lstat().st_size for path in FOLDER.rglob("*")]
     status = Path("/proc/self/statm").read_text().split()
     return {
-        "processes": _count_processes("worker.zygote")
-        + _count_processes("worker.contained")
-        + _count_processes("sleep 77"),
+        "processes": sum(len(list(_processes(text))) for text in (str(FOLDER), f"sleep {NAP}")),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
         "containers": containers,
         "file_mb": round(sum(files) / 1e6, 1),
         "own_memory_mb": round(int(status[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6, 1),
     }
-
-
-def _count_processes(text: str) -> int:
-    return len(list(_processes(text)))
 
 
 def _processes(text: str) -> Iterator[Path]:
@@ -422,9 +415,9 @@ def _processes(text: str) -> Iterator[Path]:
                 yield path
 
 
-def _proportional_mb(text: str) -> float:
+def _proportional_mb() -> float:
     total = 0.0
-    for path in _processes(text):
+    for path in _processes(str(FOLDER)):
         with contextlib.suppress(OSError):
             lines = (path / "smaps_rollup").read_text().splitlines()
             total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
@@ -462,6 +455,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("sandbox.json"))
     arguments = parser.parse_args()
     console = Console(width=150)
+    tempfile.tempdir = str(FOLDER)
+    atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
     with engine(console) if not arguments.no_docker else contextlib.nullcontext(False) as with_docker:
         result: dict[str, Any] = {"python": sys.version.split()[0], "cpus": os.cpu_count(), "load": os.getloadavg()}
         if arguments.soak:

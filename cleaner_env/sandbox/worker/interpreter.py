@@ -6,6 +6,7 @@ keeper and show the token that it was given, so a cell that closes or writes to 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import ctypes
 import fcntl
@@ -137,7 +138,7 @@ class Interpreter:
         if last is None:
             exec(body, self.main.__dict__)
             return None
-        expression = compile(_expression(last.value), name, "eval", self.flags, True)
+        expression = compile(ast.Expression(last.value), name, "eval", self.flags, True)
         exec(body, self.main.__dict__)
         return eval(expression, self.main.__dict__)
 
@@ -263,12 +264,6 @@ def _foreign_frames(trace: types.TracebackType | None) -> types.TracebackType | 
 def _clip(text: str) -> str:
     half = _TEXT_LIMIT // 2
     return text if len(text) <= _TEXT_LIMIT else f"{text[:half]}\n[...]\n{text[-half:]}"
-
-
-def _expression(node: Any) -> Any:
-    import ast
-
-    return ast.Expression(node)
 
 
 def _system_exit_code(error: SystemExit) -> int:
