@@ -36,7 +36,10 @@ from cleaner_env.errors import ConfigError, SandboxError
 from cleaner_env.tasks.arithmetic import Step
 from cleaner_env.tool_calls import ToolFormat
 
-__all__ = ["ColdStartConfig", "make_cold_start", "write_traces"]
+__all__ = ["RECIPE", "ColdStartConfig", "make_cold_start", "write_traces"]
+
+RECIPE: Final = 1
+"""Rises whenever the same seed would give another model, so that models kept from earlier releases are not taken for it."""
 
 _PURIFIED_CALLS: Final = (0.3, 0.25, 0.25, 0.2)
 """How often a trace begins with 0, 1, 2 or 3 calls that read as purified."""

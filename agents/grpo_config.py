@@ -131,7 +131,7 @@ class LearnerConfig:
         loss: The loss.
     """
 
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-4
     warmup_steps: int = 5
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
@@ -155,7 +155,7 @@ class EvaluationConfig:
         episodes: Problems in an evaluation, each tried once; the same ones every time.
     """
 
-    every: int = 10
+    every: int = 5
     episodes: int = 128
 
     def __post_init__(self) -> None:
@@ -183,7 +183,7 @@ class GRPOConfig:
 
     model: str = "tiny"
     seed: int = 0
-    steps: int = 60
+    steps: int = 40
     runs: str = "runs"
     name: str | None = None
     save_every: int = 20

@@ -59,10 +59,10 @@ def _initial_policy(config: GRPOConfig, progress: TrainingProgress) -> LoadedMod
 
 def _cold_start(config: GRPOConfig, progress: TrainingProgress) -> Path:
     """Makes the tiny model, unless an earlier run with this seed has made it."""
-    from cleaner_env.agents.cold_start import make_cold_start
+    from cleaner_env.agents.cold_start import RECIPE, make_cold_start
     from cleaner_env.agents.sft import SFTProgress
 
-    directory = Path("models") / f"tiny-seed{config.seed}"
+    directory = Path("models") / f"tiny-v{RECIPE}-seed{config.seed}"
     if directory.exists():
         progress.message(f"begins with {directory}, made by an earlier run; delete it to make it anew")
         return directory

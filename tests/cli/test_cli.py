@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cleaner_env.agents.cold_start import RECIPE
 from cleaner_env.agents.models import load_model
 from cleaner_env.agents.run_folder import RunFolder, load_trainer_state
 
@@ -153,10 +154,12 @@ def test_a_dry_run_prints_a_config_that_reproduces_itself(tmp_path: Path) -> Non
 
 
 def test_a_training_run(tmp_path: Path, model_directory: Path) -> None:
-    shutil.copytree(model_directory, tmp_path / "models" / "tiny-seed0")  # where an earlier run's cold start is looked for
+    shutil.copytree(
+        model_directory, tmp_path / "models" / f"tiny-v{RECIPE}-seed0"
+    )  # where an earlier run's cold start is looked for
     done = cleaner("train", "steps=2", "evaluation.every=1", "name=first", *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "begins with models/tiny-seed0, made by an earlier run" in done.stderr
+    assert f"begins with models/tiny-v{RECIPE}-seed0, made by an earlier run" in done.stderr
     assert done.stdout == "runs/first\n"
     assert "step 2/2" in done.stderr
     run = RunFolder(tmp_path / "runs" / "first")
