@@ -183,10 +183,10 @@ class GRPOConfig:
 
     model: str = "tiny"
     seed: int = 0
-    steps: int = 40
+    steps: int = 30
     runs: str = "runs"
     name: str | None = None
-    save_every: int = 20
+    save_every: int = 10
     env: EnvironmentConfig = field(default_factory=EnvironmentConfig)
     saar: SAARConfig = field(default_factory=SAARConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
