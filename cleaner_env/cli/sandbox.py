@@ -46,7 +46,7 @@ def describe(
     """
     from cleaner_env.sandbox import make_sandbox
 
-    with make_sandbox(backend) as sandbox:
+    with make_sandbox(backend, **_impatient(backend)) as sandbox:
         facts = dict(sandbox.describe())
     if as_json:
         typer.echo(json.dumps(facts))
@@ -90,14 +90,18 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
+def _impatient(backend: str) -> dict[str, float]:
+    """Options for one who asks what is there now, and waits for no engine."""
+    return {"engine_wait_s": 0.0} if backend == "docker" else {}
+
+
 def _try(backend: str) -> bool:
     """Runs a cell in a sandbox and prints what it has; says whether it ran."""
     from cleaner_env.errors import CleanerError
     from cleaner_env.sandbox import make_sandbox
 
-    options = {"engine_wait_s": 0.0} if backend == "docker" else {}
     try:
-        with make_sandbox(backend, **options) as sandbox:
+        with make_sandbox(backend, **_impatient(backend)) as sandbox:
             facts = sandbox.describe()
             with sandbox.open() as session:
                 execution = session.run("6 * 7")

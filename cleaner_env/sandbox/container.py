@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from cleaner_env.errors import ConfigError
 from cleaner_env.sandbox.channel import START_TIMEOUT_S, Channel
 from cleaner_env.sandbox.client import session_environment
 from cleaner_env.sandbox.engine_socket import NoEngineError, check_engine
@@ -24,6 +25,7 @@ OWNER_LABEL: Final = "cleaner-env.owner"
 _NOBODY: Final = "65534:65534"
 _FILES_MB: Final = 320  # Five times what the tree may hold: room for copies old and new, and for what a cell writes.
 _SHARED_MEMORY_MB: Final = 16
+_PERIOD_US: Final = 100_000
 _LAST_WORDS_BYTES: Final = 2_000
 _STDERR: Final = 2
 _WORKER: Final = Path(__file__).parent / "worker"
@@ -36,12 +38,18 @@ class ContainerLimits:
     Attributes:
         memory_mb: MiB of memory, files in the working folder included. There is no swap on top.
         processes: Processes and threads alive at a time, those of the sandbox included.
-        cpus: Processors, in fractions.
+        cpus: Processors, in fractions. A little more than one lets the sandbox end one cell while the next begins.
     """
 
     memory_mb: int = 1024
     processes: int = 256
-    cpus: float = 1.0
+    cpus: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("memory_mb", "processes", "cpus"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not value > 0:
+                raise ConfigError(f"ContainerLimits.{name} must be a positive number, got {value!r}")
 
 
 class ContainerChannel(Channel):
@@ -67,6 +75,10 @@ class ContainerChannel(Channel):
                 self.facts = message
             if message.get("kind") == "ready":
                 return
+
+    def is_alive(self) -> bool:
+        """Whether the container is there, as far as is known without asking it."""
+        return self._stream.is_open()
 
     def request_fresh_session(self) -> None:
         """Has the present session ended, without waiting for the next to be ready; raises `SandboxError`."""
@@ -110,6 +122,16 @@ class AttachedStream:
         data = self._take(min(size, self._left), whole=False)
         self._left -= len(data)
         return data
+
+    def is_open(self) -> bool:
+        """Whether the other side has not hung up."""
+        try:
+            self._socket.settimeout(0)
+            return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except (OSError, ValueError) as error:
+            return isinstance(error, ValueError)  # An encrypted connection cannot be looked at in this way.
 
     def shutdown(self, how: int, /) -> None:
         self._socket.shutdown(how)
@@ -196,7 +218,8 @@ def host_config(api: Any, limits: ContainerLimits) -> Any:
         mem_limit=memory,
         memswap_limit=memory,
         pids_limit=limits.processes,
-        nano_cpus=int(limits.cpus * 1e9),
+        cpu_period=_PERIOD_US,  # And not "NanoCpus", which has to be no more than the machine has.
+        cpu_quota=int(limits.cpus * _PERIOD_US),
         cap_drop=["ALL"],
         security_opt=["no-new-privileges", f"seccomp={seccomp_profile()}"],
         log_config={"type": "none"},

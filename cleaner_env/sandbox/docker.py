@@ -185,6 +185,9 @@ class DockerSandbox:
             except SandboxError:
                 self._discard(channel)
                 continue
+            if not channel.is_alive():  # It died while it waited, perhaps with the engine.
+                self._discard(channel)
+                continue
             self._fill()
             return channel
         channel = self._create()

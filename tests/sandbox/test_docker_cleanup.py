@@ -140,6 +140,19 @@ def test_a_container_killed_is_an_infrastructure_error_and_the_session_is_replay
         assert session.run("a").value == "[1]"
 
 
+def test_a_container_that_died_while_it_waited_is_not_handed_out(docker_image, api, eventually) -> None:
+    with DockerSandbox(docker_image, warm=0) as sandbox:
+        with sandbox.open() as session:
+            used = session.container_id
+        with sandbox.open() as session:  # It is ready again, and goes back with the answer unread.
+            assert session.container_id == used
+        api.kill(used)
+        assert eventually(lambda: used not in containers_of(api, os.getpid()))
+        with sandbox.open() as session:
+            assert session.container_id != used
+            assert session.run("1").value == "1"
+
+
 def test_a_container_that_hangs_is_given_up(docker_sandbox, api, monkeypatch, eventually) -> None:
     with docker_sandbox.open() as session:
         session.run("a = 1")
@@ -200,6 +213,13 @@ def test_a_missing_image_says_how_to_build_it(docker_image) -> None:
 def test_an_image_without_python_says_so(docker_image) -> None:
     with DockerSandbox(docker_image, python="no-python") as sandbox, pytest.raises(SandboxError, match="no-python"):
         sandbox.open()
+
+
+@pytest.mark.parametrize("options", [{"memory_mb": 0}, {"processes": "9"}, {"cpus": float("nan")}])
+def test_container_limits_are_positive_numbers(options) -> None:
+    ((name, value),) = options.items()
+    with pytest.raises(ConfigError, match=f"ContainerLimits.{name} must be a positive number, got {value!r}"):
+        ContainerLimits(**options)
 
 
 @pytest.mark.parametrize(

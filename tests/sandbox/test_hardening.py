@@ -86,7 +86,7 @@ def test_processors(run) -> None:
         "path = next(p for p in ('/sys/fs/cgroup/cpu/cpu.stat', '/sys/fs/cgroup/cpu.stat') if os.path.exists(p))\n"
         "print(dict(line.split() for line in open(path)).get('nr_throttled', '0'))"
     )
-    assert run(code, NanoCpus=0) == (0, "0\n")
+    assert run(code, CpuQuota=0) == (0, "0\n")
     exit_code, text = run(code)
     assert (exit_code, int(text) > 0) == (0, True)
 
