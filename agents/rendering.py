@@ -67,12 +67,15 @@ class Renderer:
                 "the tokenizer has no chat template; use an instruction-tuned model or set tokenizer.chat_template"
             )
         self.tokenizer = tokenizer
-        self._specials = tuple(sorted(tokenizer.all_special_tokens, key=len, reverse=True))
+        # Many tokenizers list only some of their special tokens by name; all of them are parsed where they stand in a text.
+        specials = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+        specials |= {str(token): i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._specials = tuple(sorted(specials, key=len, reverse=True))
         user, assistant = {"role": "user", "content": "x"}, {"role": "assistant", "content": _MARK}
         self._tool_role = "tool" if self._shows([user, assistant, {"role": "tool", "content": _MARK * 2}]) else "user"
         self._has_system_role = self._shows([{"role": "system", "content": _MARK}, user])
         tail = self._encode(self._after_mark([], generate=False))
-        self.end_of_turn_id: int = next((i for i in tail if i in tokenizer.all_special_ids), tokenizer.eos_token_id)
+        self.end_of_turn_id: int = next((i for i in tail if i in specials.values()), tokenizer.eos_token_id)
         self._opening = lru_cache(maxsize=4096)(self._opening_ids)
         self._between = lru_cache(maxsize=4096)(self._between_ids)
 
