@@ -64,7 +64,7 @@ class Learner:
             rng: Divides the rows among minibatches.
 
         Returns:
-            Means over the updates: ``loss``, ``grad_norm``, and what the loss reports.
+            Means over the updates: ``loss``, ``grad_norm``, and what the loss reports, as means over the tokens computed.
         """
         order = rng.permutation(len(rows))
         parts = [part for part in np.array_split(order, min(self.config.minibatches, len(rows))) if len(part)]
@@ -86,10 +86,13 @@ class Learner:
         for batch in _microbatches(telling, self.config.microbatch_tokens):
             for name, value in self._accumulate(batch, action_tokens).items():
                 totals[name] += value
+        # The loss is a mean over all action tokens, what it reports over those that it saw.
+        seen = action_tokens / sum(sum(row.action_mask) for row in telling)
+        reported = {name: total if name == "loss" else total * seen for name, total in totals.items()}
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
         self.optimizer.step()
         self.updates += 1
-        return {**totals, "grad_norm": float(norm)}
+        return {**reported, "grad_norm": float(norm)}
 
     def _accumulate(self, rows: Sequence[TrainingRow], action_tokens: int) -> dict[str, float]:
         ids, mask, old, advantages = (tensor.to(self.model.device) for tensor in _padded(rows))

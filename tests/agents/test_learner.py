@@ -99,3 +99,13 @@ def test_a_restored_learner_goes_on_to_the_same_weights(random_model):
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         LearnerConfig(**options)
+
+
+def test_what_the_loss_reports_does_not_depend_on_rows_without_advantage(random_model):
+    def surprisal(advantages):
+        model = random_model()
+        rows = rows_of(model, advantages)
+        return Learner(model, LearnerConfig(warmup_steps=0)).update(rows, np.random.default_rng(0))["surprisal"]
+
+    assert surprisal([1.0]) == pytest.approx(-mean_logprob(random_model(), rows_of(random_model(), [1.0])[0]), abs=1e-5)
+    assert surprisal([1.0, 0.0, 0.0]) == pytest.approx(surprisal([1.0]))
