@@ -156,9 +156,9 @@ def _step(episode: _Running, turn: Completion) -> Episode | None:
 
 
 def _run_out_of_context(episode: _Running) -> Episode:
-    inner = episode.env.unwrapped
-    assert isinstance(inner, ToolUseEnv)
-    finished = _after(episode, inner.truncate())
+    env = episode.env if isinstance(episode.env, SAARWrapper) else episode.env.unwrapped
+    assert isinstance(env, (SAARWrapper, ToolUseEnv))
+    finished = _after(episode, env.truncate())
     assert finished is not None
     return finished
 

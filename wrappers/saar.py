@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import gymnasium as gym
+from gymnasium.error import ResetNeeded
 
 from cleaner_env.conversation import Completion, Conversation, Message
 from cleaner_env.env import MALFORMED, ToolUseEnv, Transition
@@ -133,14 +134,17 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         on_errors: Collection[str] = MODEL_ERRORS,
     ) -> None:
         _check_env(env)
-        _check_arguments(similarity_threshold, max_retries, rollback_probability, on_errors)
+        _check_arguments(similarity_threshold, max_retries, rollback_probability, similarity, on_errors)
+        # Whatever has its default value is left out, so that the spec can be written as JSON.
+        chosen: dict[str, Any] = {} if similarity is code_similarity else {"similarity": similarity}
+        if frozenset(on_errors) != MODEL_ERRORS:
+            chosen["on_errors"] = sorted(on_errors)
         gym.utils.RecordConstructorArgs.__init__(
             self,
             similarity_threshold=similarity_threshold,
             max_retries=max_retries,
             rollback_probability=rollback_probability,
-            similarity=similarity,
-            on_errors=on_errors,
+            **chosen,
         )
         gym.Wrapper.__init__(self, env)
         self._threshold = similarity_threshold
@@ -196,11 +200,14 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
 
         Raises:
             InvalidActionError: The action is not a ``str``.
+            ResetNeeded: The episode is over or has not begun.
         """
         if not isinstance(action, str):
             raise InvalidActionError(
                 f"an action is a str, the assistant's next turn; got {type(action).__name__} {action!r:.80}"
             )
+        if self.tool_env.stop_condition is not None:
+            raise ResetNeeded("the episode is over; call env.reset()")
         repair = self._episode.repair
         self._episode.phase = "idle"
         if repair is not None and not self.tool_env.tool_format.parse(action).has_call:
@@ -238,6 +245,22 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
             return self._finish(repair, "failed", repair.lookahead)
         return self._look_ahead(repair)
 
+    def truncate(self) -> Transition:
+        """Ends the episode because the agent's context is full, as `ToolUseEnv.truncate` does.
+
+        An error that is being repaired stays in the history and counts as a turn; its repair has no outcome.
+
+        Raises:
+            ResetNeeded: The episode is over or has not begun.
+        """
+        repair = self._episode.repair
+        if repair is not None and self.tool_env.stop_condition is None:
+            self.tool_env.rewrite(repair.lookahead, repair.turn_before + 1, hold=True)
+            self._close_repair(repair, None)
+        observation, reward, terminated, truncated, info = self.tool_env.truncate()
+        self._episode.phase = "idle"
+        return observation, reward, terminated, truncated, self._with_saar(info)
+
     def _step_inside(self, action: str) -> Transition:
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, float(reward), terminated, truncated, info
@@ -263,16 +286,17 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         transition = self._finish(repair, "abandoned", repair.lookahead)
         if transition[3]:
             self._episode.raw.append({"role": "assistant", "content": answer})
-            return transition
+            self._episode.hidden_tokens += _tokens(answer)
+            return (*transition[:4], self._with_saar(transition[4]))
         observation, reward, terminated, truncated, info = self._step_inside(answer)
         self._episode.raw.append(observation[-1])
         return observation, reward, terminated, truncated, self._with_saar(info)
 
-    def _close_repair(self, repair: Repair, outcome: Outcome) -> None:
+    def _close_repair(self, repair: Repair, outcome: Outcome | None) -> None:
         episode = self._episode
         repair.outcome = outcome
         episode.repair = None
-        episode.phase = outcome
+        episode.phase = outcome or "idle"
         episode.enabled = outcome in ("shallow", "deep")
         written = sum(_tokens(turn.action) for turn in (*repair.failures, *filter(None, [repair.correction])))
         episode.hidden_tokens += written - _tokens((repair.purified or repair.current).action)
@@ -313,12 +337,18 @@ def _check_env(env: gym.Env[Any, Any]) -> None:
         inner = inner.env
 
 
-def _check_arguments(threshold: float, max_retries: int, probability: float, on_errors: Collection[str]) -> None:
+def _check_arguments(
+    threshold: float, max_retries: int, probability: float, similarity: object, on_errors: Collection[str]
+) -> None:
     for name, value in (("similarity_threshold", threshold), ("rollback_probability", probability)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise ConfigError(f"{name} must lie in [0, 1], got {value!r}")
     if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
         raise ConfigError(f"max_retries must be an int of at least 0, got {max_retries!r}")
-    unknown = sorted(set(on_errors) - MODEL_ERRORS)
-    if isinstance(on_errors, str) or unknown:
-        raise ConfigError(f"on_errors must be among {sorted(MODEL_ERRORS)}, got {unknown or on_errors!r}")
+    if not callable(similarity):
+        raise ConfigError(f"similarity must be a function of two pieces of code, got {similarity!r:.80}")
+    if isinstance(on_errors, str) or not isinstance(on_errors, Collection):
+        raise ConfigError(f"on_errors must be a collection of names among {sorted(MODEL_ERRORS)}, got {on_errors!r:.80}")
+    unknown = [name for name in on_errors if not isinstance(name, str) or name not in MODEL_ERRORS]
+    if unknown:
+        raise ConfigError(f"on_errors must be among {sorted(MODEL_ERRORS)}, got {unknown!r:.80}")

@@ -1,6 +1,8 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -194,6 +196,43 @@ def test_hidden_tokens_are_those_that_vanished(make_env):
     assert any(conversation[-2]["content"].grafted)
 
 
+def test_the_answer_that_an_abandoned_last_turn_has_no_room_for_is_hidden(make_env, python_call):
+    env = make_env(max_turns=1)
+    env.reset(seed=0)
+    env.step(python_call("boom"))
+    *_, truncated, info = env.step(Completion("Six.", range(2), [-1.0] * 2, (0, 3)))
+    assert (truncated, info["saar"]["phase"], info["saar"]["hidden_tokens"]) == (True, "abandoned", 2)
+
+
+def test_a_full_context_ends_a_lookahead(make_env, python_call):
+    env = make_env(max_turns=2)
+    env.reset(seed=0)
+    env.step(python_call("print(1)"))
+    lookahead, *_ = env.step(python_call("boom"))
+    conversation, reward, terminated, truncated, info = env.truncate()
+    assert (conversation, reward, terminated, truncated) == (lookahead, 0.0, False, True)
+    assert (info["stop_condition"], info["num_turns"], info["tool_errors"]) == ("context_length", 2, 1)
+    assert (info["saar"]["phase"], info["saar"]["abandoned"]) == ("idle", 0)
+    assert [repair.outcome for repair in env.repairs] == [None]
+    for action in ("Six.", python_call("print(1)")):
+        with pytest.raises(ResetNeeded):
+            env.step(action)
+    with pytest.raises(ResetNeeded):
+        env.truncate()
+
+
+def test_an_outage_during_a_lookahead_ends_the_episode(python_call):
+    sandbox = make_sandbox("local")
+    env = SAARWrapper(gym.make("CleanerArithmetic-v0", sandbox=sandbox))
+    env.reset(seed=0)
+    env.step(python_call("boom"))
+    sandbox.close()
+    *_, truncated, info = env.step(python_call("print(1)"))
+    assert (truncated, info["stop_condition"]) == (True, "infrastructure_error")
+    with pytest.raises(ResetNeeded):
+        env.step("Six.")
+
+
 @settings(max_examples=25)
 @given(
     steps=st.lists(st.tuples(st.integers(-9, 9), st.lists(st.integers(0, 4), max_size=3)), min_size=1, max_size=4),
@@ -243,6 +282,9 @@ def test_a_purified_history_is_the_one_in_which_the_error_never_happened(steps, 
         ({"rollback_probability": -0.1}, "rollback_probability"),
         ({"on_errors": {"infrastructure_error"}}, "infrastructure_error"),
         ({"on_errors": "error"}, "on_errors"),
+        ({"on_errors": 3}, "on_errors"),
+        ({"on_errors": [["error"]]}, "on_errors"),
+        ({"similarity": None}, "similarity must be a function"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, words, sandbox):
@@ -267,11 +309,21 @@ def test_actions_must_be_strings(make_env):
 
 def test_the_spec_makes_the_same_environment_again():
     env = SAARWrapper(gym.make("CleanerArithmetic-v0"), similarity_threshold=0.25, max_retries=1)
-    twin = gym.make(env.spec)
-    assert isinstance(twin, SAARWrapper)
-    assert twin.spec == env.spec
+    for spec in (env.spec, EnvSpec.from_json(env.spec.to_json())):
+        twin = gym.make(spec)
+        assert isinstance(twin, SAARWrapper)
+        assert twin.spec == env.spec
+        twin.close()
     env.close()
-    twin.close()
+    chosen = SAARWrapper(gym.make("CleanerArithmetic-v0"), on_errors={"timeout"}, similarity=max)
+    assert chosen.spec.additional_wrappers[-1].kwargs == {
+        "similarity_threshold": 0.5,
+        "max_retries": 3,
+        "rollback_probability": 1.0,
+        "similarity": max,
+        "on_errors": ["timeout"],
+    }
+    chosen.close()
 
 
 def test_it_works_under_time_limit_statistics_and_in_vector_environments(python_call):
