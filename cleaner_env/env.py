@@ -38,9 +38,11 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Literal, TypeAlias
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.error import ResetNeeded
 
 from cleaner_env.conversation import Conversation, Message, copy_conversation
@@ -163,6 +165,12 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         render_mode: str | None = None,
     ) -> None:
         _check_arguments(max_turns, time_limit_s, reward, error_detail, max_output_chars, render_mode, self.metadata)
+        if limits is not None and not isinstance(limits, Limits):
+            raise ConfigError(f"limits must be a Limits, such as Limits(wall_s=4), got {limits!r:.80}")
+        if not isinstance(sandbox, (str, Sandbox)):
+            raise ConfigError(f"sandbox must be the name of a backend or a Sandbox, got {sandbox!r:.80}")
+        if not isinstance(task, (str, Task)):
+            raise ConfigError(f"task must be the name of a task or a Task, got {task!r:.80}")
         self.task = get_task(task) if isinstance(task, str) else task
         self.tool_format = get_tool_format(tool_format)
         self.task.check_tool_format(self.tool_format.name)
@@ -247,8 +255,9 @@ class ToolUseEnv(gym.Env[Conversation, str]):
             ConfigError: No problem has this index or id.
         """
         super().reset(seed=seed)
+        problem = self._choose_problem(options or {})
         self._close_session()
-        self._problem = self._choose_problem(options or {})
+        self._problem = problem
         self._begin(self._first_messages())
         if self.render_mode == "human":
             self.render()
@@ -436,6 +445,10 @@ def _render_message(message: Message) -> str:
     return f"[{message['role']}]\n{message['content']}\n\n"
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
 def _check_arguments(
     max_turns: int,
     time_limit_s: float | None,
@@ -447,13 +460,14 @@ def _check_arguments(
 ) -> None:
     if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
         raise ConfigError(f"max_turns must be a positive int, got {max_turns!r}")
-    if time_limit_s is not None and not time_limit_s > 0:
+    if time_limit_s is not None and not (_is_number(time_limit_s) and time_limit_s > 0):
         raise ConfigError(f"time_limit_s must be positive or None, got {time_limit_s!r}")
-    if len(reward) != 2:
-        raise ConfigError(f"reward must be the pair (wrong, right), got {reward!r}")
+    pair = isinstance(reward, Sequence) and len(reward) == 2 and all(_is_number(value) for value in reward)
+    if not pair or not all(isfinite(value) for value in reward):
+        raise ConfigError(f"reward must be the pair (wrong, right) of numbers, got {reward!r:.80}")
     if error_detail not in ("traceback", "message"):
         raise ConfigError(f"error_detail must be 'traceback' or 'message', got {error_detail!r}")
-    if max_output_chars < 100:
-        raise ConfigError(f"max_output_chars must be at least 100, got {max_output_chars!r}")
+    if isinstance(max_output_chars, bool) or not isinstance(max_output_chars, int) or max_output_chars < 100:
+        raise ConfigError(f"max_output_chars must be an int of at least 100, got {max_output_chars!r}")
     if render_mode not in (None, *metadata["render_modes"]):
         raise ConfigError(f"render_mode must be None or one of {metadata['render_modes']}, got {render_mode!r}")

@@ -237,7 +237,14 @@ def test_actions_must_be_strings(action, make_env):
         ({"max_turns": 0}, ConfigError, "max_turns"),
         ({"max_turns": "4"}, ConfigError, "max_turns"),
         ({"time_limit_s": -1}, ConfigError, "time_limit_s"),
+        ({"time_limit_s": "4"}, ConfigError, "time_limit_s"),
         ({"reward": (1,)}, ConfigError, "reward"),
+        ({"reward": 1}, ConfigError, "reward"),
+        ({"reward": ("0", "1")}, ConfigError, "reward"),
+        ({"reward": (float("nan"), 1)}, ConfigError, "reward"),
+        ({"limits": {"wall_s": 2}}, ConfigError, "limits"),
+        ({"sandbox": 3}, ConfigError, "sandbox"),
+        ({"task": None}, ConfigError, "task"),
         ({"tool_format": "xml"}, ConfigError, "xml"),
         ({"sandbox": "podman"}, ConfigError, "podman"),
         ({"dataset": "aime1066"}, DataError, "aime1066"),
@@ -246,6 +253,7 @@ def test_actions_must_be_strings(action, make_env):
         ({"task": "chess"}, ConfigError, "chess"),
         ({"error_detail": "none"}, ConfigError, "error_detail"),
         ({"max_output_chars": 3}, ConfigError, "max_output_chars"),
+        ({"max_output_chars": None}, ConfigError, "max_output_chars"),
     ],
 )
 def test_bad_arguments_are_one_clear_line(options, error, words):
@@ -266,6 +274,16 @@ def test_unknown_problems_are_refused(options, make_env, aime_file):
     env = make_env("CleanerAIME-v0", dataset=aime_file)
     with pytest.raises(ConfigError, match=repr(next(iter(options.values())))):
         env.reset(options=options)
+
+
+def test_a_refused_reset_leaves_the_episode_as_it_was(make_env, python_call):
+    env = make_env()
+    env.reset(seed=0)
+    env.step(python_call("x = 1"))
+    with pytest.raises(ConfigError):
+        env.reset(options={"index": -1})
+    conversation, *_ = env.step(python_call("print(x)"))
+    assert conversation[-1]["content"] == "1"
 
 
 def test_rendering(make_env, python_call, capsys):
