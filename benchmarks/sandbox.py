@@ -18,6 +18,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -455,6 +456,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("sandbox.json"))
     arguments = parser.parse_args()
     console = Console(width=150)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # So that the engine is ended as well.
     tempfile.tempdir = str(FOLDER)
     atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
     with engine(console) if not arguments.no_docker else contextlib.nullcontext(False) as with_docker:

@@ -257,9 +257,7 @@ class Keeper:
         if self.retired_pid is None:
             return
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.retired_pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.retired_pid, 0)
+            os.kill(self.retired_pid, signal.SIGKILL)  # It is reaped with the processes of the next cell.
         self.retired_pid = None
 
     def _roll_back(self, cell: Cell, lost: bool) -> bool:
