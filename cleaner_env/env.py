@@ -167,7 +167,7 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         _check_arguments(max_turns, time_limit_s, reward, error_detail, max_output_chars, render_mode, self.metadata)
         if limits is not None and not isinstance(limits, Limits):
             raise ConfigError(f"limits must be a Limits, such as Limits(wall_s=4), got {limits!r:.80}")
-        if not isinstance(sandbox, (str, Sandbox)):
+        if not isinstance(sandbox, str) and not callable(getattr(sandbox, "open", None)):
             raise ConfigError(f"sandbox must be the name of a backend or a Sandbox, got {sandbox!r:.80}")
         if not isinstance(task, (str, Task)):
             raise ConfigError(f"task must be the name of a task or a Task, got {task!r:.80}")
