@@ -20,7 +20,7 @@ from cleaner_env.env import ToolUseEnv
 from cleaner_env.errors import ConfigError
 from cleaner_env.wrappers.saar import SAARWrapper
 
-__all__ = ["DEFAULT_EPISODES", "Evaluation", "LanguageModel", "evaluate", "make_env"]
+__all__ = ["DEFAULT_EPISODES", "Evaluation", "LanguageModel", "evaluate", "make_env", "make_purified_env"]
 
 DEFAULT_EPISODES: Final = 200
 """Episodes of an evaluation whose data set has more than `WHOLE_UP_TO` problems, where no number was given."""
@@ -174,6 +174,13 @@ def make_env(
     except ConfigError:
         env.close()
         raise
+
+
+def make_purified_env(env_id: str, env_options: Mapping[str, Any], saar_options: Mapping[str, Any]) -> SAARWrapper:
+    """Makes an environment in `SAARWrapper`; errors are those of `make_env`."""
+    env = make_env(env_id, True, env_options, saar_options)
+    assert isinstance(env, SAARWrapper)
+    return env
 
 
 def _play(env: gym.Env[Conversation, str], requests: Sequence[EpisodeRequest], policy: Policy) -> Iterator[Episode]:

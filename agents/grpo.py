@@ -20,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 
 from cleaner_env.agents.engine import Engine, Sampling
+from cleaner_env.agents.evaluate import make_purified_env
 from cleaner_env.agents.grpo_config import (
     EnvironmentConfig,
     EvaluationConfig,
@@ -39,7 +40,6 @@ from cleaner_env.agents.transformers_engine import TransformersEngine
 from cleaner_env.config import dump_toml
 from cleaner_env.conversation import Conversation
 from cleaner_env.errors import ConfigError, InfrastructureError
-from cleaner_env.registration import ENVIRONMENTS
 from cleaner_env.wrappers.saar import SAARWrapper
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ __all__ = [
     "Progress",
     "RolloutConfig",
     "SAARConfig",
+    "check_environments",
     "old_logprobs",
     "problem_indices",
 ]
@@ -96,7 +97,13 @@ class GRPOTrainer:
         self.tokenizer = tokenizer
         self.renderer = Renderer(tokenizer)
         # The engine runs the very model that the learner updates, so that it samples from the new weights at once.
-        self.engine: Engine = TransformersEngine(model, tokenizer)
+        engine = TransformersEngine(model, tokenizer)
+        if engine.context_length is not None and config.rollout.context_tokens > engine.context_length:
+            raise ConfigError(
+                f"rollout.context_tokens must be at most the model's {engine.context_length}, "
+                f"got {config.rollout.context_tokens!r}"
+            )
+        self.engine: Engine = engine
         self.learner = Learner(model, config.learner, config.rollout.temperature)
         self.steps_done = 0
         batch = config.rollout.problems * config.rollout.group_size
@@ -340,25 +347,29 @@ def _named(prefix: str, summary: Summary) -> dict[str, float]:
     return {f"{prefix}/{name}": float("nan") if value is None else float(value) for name, value in numbers.items()}
 
 
+def check_environments(config: GRPOConfig) -> None:
+    """Makes one environment for training and one for evaluation and closes them, to find mistakes before costly work.
+
+    Raises:
+        ConfigError: The environment does not exist, or an option does not fit it.
+        DataError: The data set or a split of it cannot be loaded.
+    """
+    for split in (config.env.train_split, config.env.eval_split):
+        for env in _make_envs(config, split, 1):
+            env.close()
+
+
 def _make_envs(config: GRPOConfig, split: str | None, count: int) -> list[SAARWrapper]:
-    try:
-        gym.spec(config.env.id)
-    except gym.error.Error:
-        known = ", ".join(ENVIRONMENTS)
-        raise ConfigError(f"env.id must be a registered environment, such as {known}; got {config.env.id!r}") from None
     options: dict[str, Any] = {"dataset": config.env.dataset, "split": split, "sandbox": config.env.sandbox}
     options |= {
         name: getattr(config.env, name) for name in ("tool_format", "max_turns") if getattr(config.env, name) is not None
     }
-    return [
-        SAARWrapper(
-            gym.make(config.env.id, disable_env_checker=True, **options),
-            similarity_threshold=config.saar.similarity_threshold,
-            max_retries=config.saar.max_retries,
-            rollback_probability=0.0,
-        )
-        for _ in range(count)
-    ]
+    saar = {
+        "similarity_threshold": config.saar.similarity_threshold,
+        "max_retries": config.saar.max_retries,
+        "rollback_probability": 0.0,
+    }
+    return [make_purified_env(config.env.id, options, saar) for _ in range(count)]
 
 
 @contextmanager

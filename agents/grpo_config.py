@@ -91,6 +91,10 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         for name in ("problems", "turn_tokens", "context_tokens", "concurrency"):
             _require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
+        if self.context_tokens <= self.turn_tokens:
+            raise ConfigError(
+                f"context_tokens must exceed the {self.turn_tokens!r} turn_tokens, got {self.context_tokens!r}"
+            )
         _require(self.group_size >= 2, "group_size", "be at least 2, for rewards to be compared", self.group_size)
         _require(self.temperature > 0, "temperature", "be positive, for episodes of a group to differ", self.temperature)
         _require(0 < self.top_p <= 1, "top_p", "lie in (0, 1]", self.top_p)

@@ -46,6 +46,9 @@ class TransformersEngine:
         batch_size: Most turns generated at a time.
         batch_tokens: Most tokens, padding included, scored at a time.
 
+    Attributes:
+        context_length: Most tokens of prompt and turn together that the model takes; ``None`` where it does not say.
+
     Raises:
         ConfigError: A size is not positive, the model transforms its logits, or the tokenizer has no chat template.
     """
@@ -66,7 +69,7 @@ class TransformersEngine:
         self.batch_tokens = batch_tokens
         self._end_ids = Renderer(tokenizer).end_ids
         self._detokenizer = Detokenizer(tokenizer)
-        self._context_length: int | None = getattr(model.config, "max_position_embeddings", None)
+        self.context_length: int | None = getattr(model.config, "max_position_embeddings", None)
         transformer: Any = model.base_model
         # transformers renamed this argument in the course of version 5.
         parameters = inspect.signature(transformer.forward).parameters
@@ -89,12 +92,12 @@ class TransformersEngine:
         rows = []
         for index, prompt in enumerate(prompts):
             limit = sampling.max_tokens
-            if self._context_length is not None:
-                limit = min(limit, self._context_length - len(prompt))
+            if self.context_length is not None:
+                limit = min(limit, self.context_length - len(prompt))
             if not prompt or limit < 1:
                 raise UsageError(
                     f"prompt {index} has {len(prompt)} tokens; it must have at least 1 and leave room in a context of "
-                    f"{self._context_length}"
+                    f"{self.context_length}"
                 )
             rows.append(_Row(index, limit, generators[index] if generators is not None else None))
         # Prompts of similar length share a batch, so that little is padded.

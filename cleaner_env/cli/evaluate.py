@@ -31,16 +31,17 @@ def evaluate(
     episodes: Annotated[
         int | None,
         typer.Option(
-            help="How many; more than there are problems repeats them.", show_default="every problem once, at most 2,000"
+            help="How many; more than there are problems repeats them.",
+            show_default="every problem once; 200 where there are more than 2,000",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seeds everything random.")] = 0,
     saar: Annotated[bool, typer.Option("--saar/--no-saar", help="Purify failed calls while evaluating.")] = False,
     tool_format: Annotated[str | None, typer.Option(help="How calls are written: hermes or python.")] = None,
     max_turns: Annotated[int | None, typer.Option(help="Assistant turns per episode, the answer included.")] = None,
-    sandbox: Annotated[str | None, typer.Option(help="Where code runs: auto or local.")] = None,
+    sandbox: Annotated[str | None, typer.Option(help="Where code runs: auto, local or docker.")] = None,
     max_tokens: Annotated[int, typer.Option(help="Tokens per turn.")] = 512,
-    context: Annotated[int, typer.Option(help="Tokens of prompt and turn together.")] = 4096,
+    context: Annotated[int, typer.Option(help="Tokens of prompt and turn together, at most the model's own.")] = 4096,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Nucleus of the sampling distribution that is kept.")] = 0.6,
     parallel: Annotated[int, typer.Option(help="Episodes played at a time.")] = 16,
@@ -87,7 +88,9 @@ def _load_player(
     network, tokenizer = load_model(model)
     from cleaner_env.agents.transformers_engine import TransformersEngine  # after cheap checks: it imports torch
 
-    return LanguageModel(TransformersEngine(network, tokenizer), Renderer(tokenizer), sampling, context, parallel)
+    engine = TransformersEngine(network, tokenizer)
+    context = min(context, engine.context_length or context)
+    return LanguageModel(engine, Renderer(tokenizer), sampling, context, parallel)
 
 
 def _print_table(player: str, result: Evaluation) -> None:

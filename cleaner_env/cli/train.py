@@ -38,8 +38,9 @@ def train(
     if dry_run:
         typer.echo(dump_toml(resolved), nl=False)
         return
-    from cleaner_env.agents.grpo import GRPOTrainer
+    from cleaner_env.agents.grpo import GRPOTrainer, check_environments
 
+    check_environments(resolved)  # before the cold start, which takes a minute or two
     with TrainingProgress() as progress:
         model, tokenizer = _initial_policy(resolved, progress)
         with GRPOTrainer(resolved, model, tokenizer) as trainer:

@@ -20,6 +20,7 @@ from cleaner_env.agents.grpo import (
     GRPOTrainer,
     RolloutConfig,
     SAARConfig,
+    check_environments,
     old_logprobs,
     problem_indices,
 )
@@ -28,7 +29,7 @@ from cleaner_env.agents.rendering import Renderer
 from cleaner_env.agents.scoring import masked_logprobs
 from cleaner_env.agents.transformers_engine import TransformersEngine
 from cleaner_env.conversation import Completion, splice
-from cleaner_env.errors import ConfigError
+from cleaner_env.errors import ConfigError, DataError
 
 
 @pytest.fixture
@@ -174,6 +175,7 @@ def test_every_epoch_visits_every_problem_once(seed, count, problems):
         (lambda: SAARConfig(max_retries=-1), "max_retries"),
         (lambda: RolloutConfig(group_size=1), "group_size"),
         (lambda: RolloutConfig(temperature=0), "temperature"),
+        (lambda: RolloutConfig(turn_tokens=48, context_tokens=48), "context_tokens must exceed the 48 turn_tokens"),
         (lambda: GRPOConfig(steps=0), "steps"),
         (lambda: GRPOConfig(seed=-1), "seed"),
         (lambda: EvaluationConfig(every=0), "every"),
@@ -187,3 +189,24 @@ def test_options_out_of_range_are_refused(make, words):
 def test_unknown_environments_are_refused(random_model, tokenizer, config):
     with pytest.raises(ConfigError, match="CleanerChess-v0"):
         GRPOTrainer(replace(config, env=EnvironmentConfig(id="CleanerChess-v0")), random_model(), tokenizer)
+
+
+def test_a_context_longer_than_the_models_is_refused(random_model, tokenizer, config):
+    rollout = replace(config.rollout, context_tokens=1025)
+    with pytest.raises(ConfigError, match="context_tokens must be at most the model's 1024, got 1025"):
+        GRPOTrainer(replace(config, rollout=rollout), random_model(), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("environment", "error", "words"),
+    [
+        (EnvironmentConfig(id="CartPole-v1"), ConfigError, "CartPole-v1"),
+        (EnvironmentConfig(id="no_such_module:Chess-v0"), ConfigError, "no_such_module"),
+        (EnvironmentConfig(max_turns=0), ConfigError, "max_turns"),
+        (EnvironmentConfig(dataset="nothing"), DataError, "nothing"),
+        (EnvironmentConfig(eval_split="dev"), DataError, "dev"),
+    ],
+)
+def test_environments_are_checked_before_anything_costly(environment, error, words, config):
+    with pytest.raises(error, match=words):
+        check_environments(replace(config, env=environment))

@@ -110,7 +110,15 @@ def test_wrong_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert "'CleanerChess-v0'" in refused("eval", "--policy", "oracle", "--env", "CleanerChess-v0")
     assert "unknown option saar.shar; did you mean saar.share?" in refused("train", "saar.shar=0", cwd=tmp_path)
     assert "there is no model directory nowhere" in refused("train", "model=nowhere", cwd=tmp_path)
+    assert "unknown data set 'nothing'" in refused("train", "env.dataset=nothing", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_problem_longer_than_the_models_context_is_an_outcome(tmp_path: Path, model_directory: Path) -> None:
+    exam = tmp_path / "exam.jsonl"
+    exam.write_text(json.dumps({"problem": "a + b " * 2000, "answer": 1}) + "\n")
+    done = cleaner("eval", "--model", model_directory, "--env", "CleanerAIME-v0", "--dataset", exam, "--json")
+    assert json.loads(done.stdout)["stop_conditions"] == {"context_length": 1}
 
 
 def test_a_malformed_problem_file_is_named_with_its_line(tmp_path: Path) -> None:
