@@ -57,7 +57,7 @@ class ColdStartConfig:
     """
 
     drills: int = 1700
-    traces: int = 1500
+    traces: int = 2000
     carelessness: Carelessness = field(default_factory=Carelessness)
     sft: SFTConfig = field(default_factory=lambda: SFTConfig(learning_rate=3e-3, batch_tokens=1280))
 

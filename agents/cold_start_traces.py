@@ -31,7 +31,7 @@ class Carelessness:
         rewritten: Probability that a call of a purified history came from a deep replacement, reasoning included.
     """
 
-    first_attempt: float = 0.97
+    first_attempt: float = 0.98
     repair: float = 0.08
     rewritten: float = 0.15
 

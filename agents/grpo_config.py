@@ -187,7 +187,7 @@ class GRPOConfig:
 
     model: str = "tiny"
     seed: int = 0
-    steps: int = 30
+    steps: int = 25
     runs: str = "runs"
     name: str | None = None
     save_every: int = 10

@@ -200,6 +200,7 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         self._held = False
         self._timed_out = False
         self._out_of_context = False
+        self._step_began = self._held_since = time.monotonic()
         self._deadline = float("inf") if self.time_limit_s is None else time.monotonic() + self.time_limit_s
         self._rendered = 0
 
@@ -305,6 +306,7 @@ class ToolUseEnv(gym.Env[Conversation, str]):
             )
         if self._problem is None or self.stop_condition is not None:
             raise ResetNeeded("the episode is over or has not begun; call env.reset()")
+        self._step_began = time.monotonic()
         parsed = self.tool_format.parse(action)
         self._append({"role": "assistant", "content": action})
         self._turn += 1
@@ -325,12 +327,18 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         Args:
             conversation: The new history.
             turn: The number of assistant turns that it counts for.
-            hold: Suspends the budgets of turns and seconds until the next `rewrite`, for a lookahead that is not an
-                accepted turn.
+            hold: Suspends the budgets until a `rewrite` without it, for a lookahead that is not an accepted turn. The
+                seconds that attempts took count for the last one only.
 
         Returns:
             What `step` would return had the new history come about by stepping.
         """
+        if hold and not self._held:
+            self._held_since = self._step_began
+        if self._held and not hold:
+            # Of all attempts at this turn only the last one's time counts.
+            self._deadline += self._step_began - self._held_since
+            self._timed_out = time.monotonic() >= self._deadline
         self._conversation = copy_conversation(conversation)
         self._turn = turn
         self._held = hold

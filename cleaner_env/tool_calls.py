@@ -6,10 +6,11 @@ Two formats are known by name:
   Hermes models are trained on;
 * ``"python"``: a closed block fenced with three backticks and the word ``python``.
 
-What counts as a call, in both: text inside ``<think>...</think>`` (or after a ``<think>`` that is never closed) is
-thinking, not a call. A turn makes one call: a second one, an unclosed one or one that does not parse makes the turn
-*malformed*, which the model is told as a tool error and may correct. What follows the call in its turn is kept as text and
-has no effect. A turn without a call is a final answer.
+What counts as a call, in both: text inside ``<think>...</think>`` is thinking, not a call; so is what follows a ``<think>``
+that is never closed, and what comes before a ``</think>`` that was never opened, for templates that open it in the prompt.
+A turn makes one call: a second one, an unclosed one or one that does not parse makes the turn *malformed*, which the model
+is told as a tool error and may correct. What follows the call in its turn is kept as text and has no effect. A turn without
+a call is a final answer.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from cleaner_env.errors import ConfigError
 __all__ = ["TOOL_FORMATS", "ParsedTurn", "ToolFormat", "get_tool_format", "strip_thinking"]
 
 TOOL_NAME: Final = "code_interpreter"
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,27 @@ class ParsedTurn:
         return self.code is not None or self.malformed is not None
 
 
-def strip_thinking(text: str) -> str:
-    """Blanks out thinking blocks with spaces, so that positions in the text stay what they were."""
-    return _THINKING.sub(lambda match: " " * len(match.group()), text)
+def strip_thinking(text: str, call: re.Pattern[str]) -> str:
+    """Blanks out thinking with spaces, so that positions in the text stay what they were.
+
+    Args:
+        text: A turn.
+        call: What begins a call. A ``<think>`` behind it is part of the call.
+    """
+    closed = text.find("</think>")
+    if closed >= 0 and "<think>" not in text[:closed]:
+        text = _blank(text, 0, closed + len("</think>"))
+    while (begin := text.find("<think>")) >= 0:
+        found = call.search(text)
+        if found is not None and found.start() < begin:
+            break
+        closed = text.find("</think>", begin)
+        text = _blank(text, begin, closed + len("</think>") if closed >= 0 else len(text))
+    return text
+
+
+def _blank(text: str, begin: int, end: int) -> str:
+    return text[:begin] + " " * (end - begin) + text[end:]
 
 
 class ToolFormat(ABC):
@@ -101,9 +119,10 @@ class HermesFormat(ToolFormat):
     stop = ("</tool_call>",)
     _OPEN: Final = "<tool_call>"
     _CLOSE: Final = "</tool_call>"
+    _CALL: Final = re.compile(_OPEN)
 
     def parse(self, text: str) -> ParsedTurn:
-        visible = strip_thinking(text)
+        visible = strip_thinking(text, self._CALL)
         start = visible.find(self._OPEN)
         if start < 0:
             return ParsedTurn(text, None, len(text))
@@ -151,21 +170,21 @@ class PythonFenceFormat(ToolFormat):
         "```"
     )
     stop = ("\n```\n",)
-    _OPEN = re.compile(r"^```python[ \t]*\n", re.MULTILINE)
-    _CLOSE = re.compile(r"^```[ \t]*$", re.MULTILINE)
+    _OPEN: Final = re.compile(r"^[ \t]*(```python[ \t]*\r?\n)", re.MULTILINE)
+    _CLOSE: Final = re.compile(r"^[ \t]*```[ \t]*\r?$", re.MULTILINE)
 
     def parse(self, text: str) -> ParsedTurn:
-        visible = strip_thinking(text)
+        visible = strip_thinking(text, self._OPEN)
         opening = self._OPEN.search(visible)
         if opening is None:
             return ParsedTurn(text, None, len(text))
-        start = opening.start()
+        start = opening.start(1)
         closing = self._CLOSE.search(visible, opening.end())
         if closing is None:
             return ParsedTurn(text, None, start, "the code block is not closed with ```")
         if self._OPEN.search(visible, closing.end()):
             return ParsedTurn(text, None, start, "only one python block is allowed per turn")
-        return ParsedTurn(text, text[opening.end() : closing.start()].rstrip("\n"), start)
+        return ParsedTurn(text, text[opening.end() : closing.start()].rstrip("\r\n"), start)
 
     def render(self, reasoning: str, code: str) -> str:
         return f"{reasoning}```python\n{code}\n```"

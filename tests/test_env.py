@@ -17,6 +17,7 @@ from cleaner_env.env import ToolUseEnv
 from cleaner_env.errors import ConfigError, DataError, InvalidActionError
 from cleaner_env.registration import ENVIRONMENTS
 from cleaner_env.sandbox import Limits, make_sandbox
+from cleaner_env.wrappers import SAARWrapper
 
 
 @pytest.fixture
@@ -148,6 +149,17 @@ def test_the_budget_of_seconds_truncates(make_env, python_call):
     env.reset(seed=0)
     *_, terminated, truncated, info = env.step(python_call("import time\ntime.sleep(0.1)"))
     assert (terminated, truncated, info["stop_condition"]) == (False, True, "time_limit")
+
+
+def test_seconds_of_hidden_attempts_do_not_count(make_env, python_call):
+    env = SAARWrapper(make_env(time_limit_s=0.6))
+    env.reset(seed=0)
+    env.step(python_call("import time\ntime.sleep(0.4)\nnope"))
+    env.step(python_call("time.sleep(0.4)\nstill_nope"))
+    *_, truncated, info = env.step(python_call("print(1)"))
+    assert (truncated, info["stop_condition"]) == (False, None)
+    *_, truncated, info = env.step(python_call("import time\ntime.sleep(0.7)"))
+    assert (truncated, info["stop_condition"]) == (True, "time_limit")
 
 
 def test_a_full_context_truncates(make_env):

@@ -98,3 +98,23 @@ def test_text_after_the_call_has_no_effect():
 def test_unknown_formats_are_refused_with_the_choices(name):
     with pytest.raises(ConfigError, match="hermes, python"):
         get_tool_format(name)
+
+
+@pytest.mark.parametrize("tool_format", [HERMES, PYTHON])
+def test_thinking_that_the_prompt_opened_ends_at_its_tag(tool_format):
+    draft = tool_format.render("Maybe:\n", "print(1)")
+    turn = tool_format.parse(draft + "\nNo.\n</think>" + tool_format.render("", "print(2)"))
+    assert turn.code == "print(2)"
+    assert turn.malformed is None
+
+
+@pytest.mark.parametrize("tool_format", [HERMES, PYTHON])
+def test_a_thinking_tag_inside_code_is_code(tool_format):
+    turn = tool_format.parse(tool_format.render("", "print('<think>')"))
+    assert turn.code == "print('<think>')"
+
+
+def test_fences_of_other_line_ends_and_behind_a_tag_are_calls():
+    assert PYTHON.parse("```python\r\nprint(1)\r\nprint(2)\r\n```\r\n").code == "print(1)\r\nprint(2)"
+    turn = PYTHON.parse("<think>hm</think> ```python\nprint(1)\n```")
+    assert (turn.code, turn.reasoning) == ("print(1)", "<think>hm</think> ")
