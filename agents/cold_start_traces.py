@@ -114,7 +114,8 @@ def write_trace(
 def write_call_drill(rng: np.random.Generator) -> tuple[str, str]:
     """Writes an exercise in copying: definitions, then the calls that they take.
 
-    Traces are much alike, so they teach copying slowly; here nearly every line holds something to copy.
+    Traces are much alike, so they teach copying slowly; here nearly every line holds something to copy. The calls are those
+    that mend an error, so that first attempts are learned from the traces alone.
 
     Returns:
         What to read, and what to learn to write after it.
@@ -129,7 +130,7 @@ def write_call_drill(rng: np.random.Generator) -> tuple[str, str]:
         for name, left, symbol in zip(names, lefts, symbols, strict=False)
     ]
     definitions = "\n".join(f"{step.variable} = {step.expression}" for step in steps)
-    calls = "\n".join(f"Compute {step.variable}.\n```python\n{correct_code(step)}\n```" for step in steps)
+    calls = "\n".join(f"Fix {step.variable}.\n```python\n{correct_code(step)}\n```" for step in steps)
     return f"Find {names[-1]}, given:\n{definitions}\n", calls
 
 
