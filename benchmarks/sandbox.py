@@ -25,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ class Row:
     cells_per_s: float
 
 
-class Contestant:
+class Contestant(ABC):
     """Something that runs cells.
 
     `open` returns a function that runs a cell and returns what it printed, and one that ends the session.
@@ -68,8 +69,8 @@ class Contestant:
     keeps_state = "yes"
     rolls_back = "no"
 
-    def open(self) -> tuple[Callable[[str], str], Callable[[], None]]:
-        raise NotImplementedError
+    @abstractmethod
+    def open(self) -> tuple[Callable[[str], str], Callable[[], None]]: ...
 
     def close(self) -> None:
         """Ends what the sessions share."""

@@ -35,9 +35,8 @@ tool_failure_reasons   how often each ``error_type`` occurred
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal, TypeAlias
 
@@ -46,6 +45,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from cleaner_env.conversation import Conversation, Message, copy_conversation
+from cleaner_env.episode_totals import EpisodeTotals
 from cleaner_env.errors import ConfigError, InvalidActionError, SandboxError
 from cleaner_env.grading import Grade
 from cleaner_env.observation import describe_execution
@@ -62,41 +62,6 @@ MALFORMED = "malformed"
 StopCondition: TypeAlias = Literal["answered", "max_turns", "time_limit", "context_length", "infrastructure_error"]
 Transition: TypeAlias = tuple[Conversation, float, bool, bool, dict[str, Any]]
 """What ``step`` returns: observation, reward, terminated, truncated, info."""
-
-
-@dataclass
-class _Totals:
-    """What happened in an episode, whatever its history was rewritten to."""
-
-    tool_calls: int = 0
-    tool_errors: int = 0
-    first_attempt_total: int = 0
-    first_attempt_success: int = 0
-    recovered_errors: int = 0
-    tool_failure_reasons: Counter[str] = field(default_factory=Counter)
-    last_call_failed: bool = False
-
-    def record(self, error_type: str | None) -> None:
-        self.tool_calls += 1
-        if self.last_call_failed:
-            self.recovered_errors += error_type is None
-        else:
-            self.first_attempt_total += 1
-            self.first_attempt_success += error_type is None
-        self.last_call_failed = error_type is not None
-        if error_type is not None:
-            self.tool_errors += 1
-            self.tool_failure_reasons[error_type] += 1
-
-    def as_info(self) -> dict[str, Any]:
-        return {
-            "tool_calls": self.tool_calls,
-            "tool_errors": self.tool_errors,
-            "first_attempt_total": self.first_attempt_total,
-            "first_attempt_success": self.first_attempt_success,
-            "recovered_errors": self.recovered_errors,
-            "tool_failure_reasons": dict(self.tool_failure_reasons),
-        }
 
 
 @dataclass(frozen=True)
@@ -193,7 +158,7 @@ class ToolUseEnv(gym.Env[Conversation, str]):
     def _begin(self, conversation: Conversation) -> None:
         self._conversation = conversation
         self._turn = 0
-        self._totals = _Totals()
+        self._totals = EpisodeTotals()
         self._last = _LastStep()
         self._grade: Grade | None = None
         self._infrastructure_error = False
