@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 __all__ = ["Detokenizer"]
 
 _REPLACEMENT: Final = "\ufffd"
-_WINDOW: Final = 32
 
 
 class Detokenizer:
@@ -34,21 +33,24 @@ class Detokenizer:
     def locate(self, ids: Sequence[int]) -> tuple[str, tuple[int, ...]]:
         """Decodes ids and finds the character at which each begins.
 
-        The tokens of a character that is split over several all begin where the character does.
+        A token that begins inside a character, its bytes being split over several tokens, has the offset of the token
+        before it. So the ids can be divided wherever the offsets rise: both parts then decode to the text on their side.
 
         Returns:
             The text and one non-decreasing offset per id.
         """
         text = self.decode(ids)
         offsets: list[int] = []
-        # The text is decoded in windows that overlap by one, since decoding every prefix would be quadratic, and since
-        # the text of a token may depend on the one before.
-        base = 0
-        for start in range(0, len(ids), _WINDOW):
-            context = max(0, start - _WINDOW)
-            known = len(self.decode(ids[context:start]).rstrip(_REPLACEMENT))
-            for end in range(start, min(start + _WINDOW, len(ids))):
-                read = len(self.decode(ids[context:end]).rstrip(_REPLACEMENT)) - known
-                offsets.append(max(base + read, offsets[-1] if offsets else 0))
-            base += len(self.decode(ids[context : start + _WINDOW]).rstrip(_REPLACEMENT)) - known
+        # What follows the latest border is decoded behind the piece before that border, since how a token is written may
+        # depend on whether it is the first (SentencePiece drops a leading space).
+        context, border, position, known = 0, 0, 0, 0
+        for end in range(len(ids)):
+            written = self.decode(ids[context:end])
+            if not written.endswith(_REPLACEMENT):  # or else a character, which more bytes may complete, has only begun
+                position += len(written) - known
+                offsets.append(position)
+                context, border = border, end
+                known = len(self.decode(ids[context:border]))
+            else:
+                offsets.append(offsets[-1] if offsets else 0)
         return text, tuple(min(offset, len(text)) for offset in offsets)

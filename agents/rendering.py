@@ -1,6 +1,7 @@
 """Conversations as token ids, never tokenised twice.
 
-A turn that was sampled keeps exactly the ids it was sampled as. What a chat template puts between two turns is rendered
+A turn that was sampled keeps exactly the ids it was sampled as; the few characters between the tokens of two spliced turns
+that no sampled id covers are tokenised by themselves. What a chat template puts between two turns is rendered
 against a dummy history, so it does not depend on what came before: a template that drops old thinking blocks, or that adds
 a newline after the end-of-turn token, changes nothing in tokens that are already there. So the prompt of every turn is a
 prefix of the prompt of the next one.
@@ -14,7 +15,7 @@ from functools import lru_cache
 from math import nan
 from typing import TYPE_CHECKING, Any, Final
 
-from cleaner_env.conversation import Completion, Message
+from cleaner_env.conversation import UNSAMPLED, Completion, Message
 from cleaner_env.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ class RenderedConversation:
         action_mask: True for the tokens of the assistant's turns. An end-of-turn token that had to be added to a sampled
             turn, because a stop string or the token limit ended it, was not the model's choice and is false.
         logprobs: The log-probabilities that sampled tokens came with; NaN for all others.
-        grafted: True for the tokens that purification moved to another context than they were sampled in.
+        grafted: True for the tokens that purification moved to another context than they were sampled in, or that it put
+            between two spliced turns (see `cleaner_env.conversation.splice`). The latter belong to the purified turn like
+            the others and are actions.
     """
 
     token_ids: tuple[int, ...]
@@ -107,27 +110,30 @@ class Renderer:
             parts.append(self._turn(conversation[turn]["content"]))
             if next_turn is not None or for_generation:
                 parts.append(_observation(self._between(_frozen(conversation[turn + 1 : next_turn]))))
-        return RenderedConversation(
-            tuple(i for part in parts for i in part.token_ids),
-            tuple(i for part in parts for i in part.action_mask),
-            tuple(i for part in parts for i in part.logprobs),
-            tuple(i for part in parts for i in part.grafted),
-        )
+        return _joined(parts)
 
     def _turn(self, turn: str) -> RenderedConversation:
         if not isinstance(turn, Completion):
             ids = (*self._encode(turn, split_special_tokens=True), self.end_of_turn_id)
             return RenderedConversation(ids, (True,) * len(ids), (nan,) * len(ids), (False,) * len(ids))
-        sampled = RenderedConversation(turn.token_ids, (True,) * len(turn.token_ids), turn.logprobs, turn.grafted)
-        if turn.token_ids and turn.token_ids[-1] in self.end_ids:
-            return sampled
-        end = _observation((self.end_of_turn_id,))
+        parts = [self._token(turn, number) for number in range(len(turn.token_ids))]
+        if not turn.token_ids or turn.token_ids[-1] not in self.end_ids:
+            parts.append(_observation((self.end_of_turn_id,)))
+        return _joined(parts)
+
+    def _token(self, turn: Completion, number: int) -> RenderedConversation:
+        ids: tuple[int, ...] = (turn.token_ids[number],)
+        if ids == (UNSAMPLED,):
+            ids = self._within(str(turn)[slice(*(*turn.offsets, len(turn))[number : number + 2])])
         return RenderedConversation(
-            sampled.token_ids + end.token_ids,
-            sampled.action_mask + end.action_mask,
-            sampled.logprobs + end.logprobs,
-            sampled.grafted + end.grafted,
+            ids, (True,) * len(ids), (turn.logprobs[number],) * len(ids), (turn.grafted[number],) * len(ids)
         )
+
+    def _within(self, text: str) -> tuple[int, ...]:
+        """Tokenises text as it stands inside a turn: SentencePiece would put a space before text that begins one."""
+        before = self._encode(_MARK)
+        ids = self._encode(_MARK + text, split_special_tokens=True)
+        return ids[len(before) :] if ids[: len(before)] == before else self._encode(text, split_special_tokens=True)
 
     @property
     def end_ids(self) -> frozenset[int]:
@@ -185,6 +191,15 @@ class Renderer:
 
 def _observation(ids: tuple[int, ...]) -> RenderedConversation:
     return RenderedConversation(ids, (False,) * len(ids), (nan,) * len(ids), (False,) * len(ids))
+
+
+def _joined(parts: Sequence[RenderedConversation]) -> RenderedConversation:
+    return RenderedConversation(
+        tuple(i for part in parts for i in part.token_ids),
+        tuple(i for part in parts for i in part.action_mask),
+        tuple(i for part in parts for i in part.logprobs),
+        tuple(i for part in parts for i in part.grafted),
+    )
 
 
 def _frozen(messages: Sequence[Message]) -> tuple[tuple[str, str], ...]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from math import isnan, nan
+from os.path import commonprefix
+from typing import Any, Final, TypeAlias
 
 __all__ = [
+    "UNSAMPLED",
     "Completion",
     "Conversation",
     "Message",
@@ -23,6 +26,9 @@ __all__ = [
 
 Message: TypeAlias = dict[str, str]
 Conversation: TypeAlias = tuple[Message, ...]
+
+UNSAMPLED: Final = -1
+"""Stands among a `Completion`'s token ids for a stretch of its text that no sampled id covers, made by `splice`."""
 
 
 def copy_conversation(conversation: Sequence[Message]) -> Conversation:
@@ -38,10 +44,13 @@ class Completion(str):
 
     Args:
         text: The turn, without the end-of-turn marker.
-        token_ids: The ``n`` sampled ids, the end-of-turn token included where one was sampled.
-        logprobs: ``n`` natural log-probabilities, each under the context that its token was sampled in.
+        token_ids: The ``n`` sampled ids, the end-of-turn token included where one was sampled, and `UNSAMPLED` where a
+            stretch of text has yet to be tokenised.
+        logprobs: ``n`` natural log-probabilities, each under the context that its token was sampled in; NaN for
+            `UNSAMPLED`.
         offsets: ``n`` non-decreasing character offsets into ``text``, where each token starts. A token that adds no text,
-            such as the end-of-turn token, has the offset of whatever follows it.
+            such as the end-of-turn token, has the offset of whatever follows it. A token that starts inside a character
+            has the offset of the token before it, so that the ids can be divided wherever the offsets rise.
         grafted: ``n`` flags, true where `splice` put a token under another context than it was sampled in, so that its
             log-probability has to be recomputed. Defaults to all false.
         finish_reason: ``"stop"`` where the model or a stop rule ended the turn, ``"length"`` where the token limit did.
@@ -98,11 +107,17 @@ class Completion(str):
 
 
 def splice(keep: str, keep_end: int, take: str, take_start: int) -> str:
-    """Joins ``keep[:keep_end]`` and ``take[take_start:]``, with their tokens where both cuts fall between tokens.
+    """Joins ``keep[:keep_end]`` and ``take[take_start:]`` and keeps the ids that both were sampled as.
 
-    The tokens of ``keep`` stay as they are, those of ``take`` become grafted. Where a cut would divide a token, or one of
-    the two is a plain ``str``, no sampled ids stand for the joined text: the result is then a plain ``str``, which the
-    agent tokenises like any other text that it did not sample.
+    The tokens of ``keep`` stay as they are, those of ``take`` become grafted. Where both cuts fall between tokens, the
+    tokens are joined there. Where a token straddles a cut, as when ``"\\n\\n<"`` was sampled as one, there are two rules:
+
+    1. The join moves right to the first place that is a token border in both turns, as far as the text behind the two cuts
+       is the same. Two calls begin alike, with ``<tool_call>`` or a fence, so this is the rule that nearly always applies.
+       Every token is then a sampled one, the straddling one of ``keep`` included.
+    2. Where there is no such place, whole tokens of ``keep`` before its cut and whole tokens of ``take`` behind its cut
+       stay, and the characters left between them become one `UNSAMPLED` token. Whoever renders the turn tokenises them;
+       their tokens are grafted actions without a sampled log-probability.
 
     Args:
         keep: The turn whose beginning stays.
@@ -111,36 +126,44 @@ def splice(keep: str, keep_end: int, take: str, take_start: int) -> str:
         take_start: Character of ``take`` at which the taken part begins.
 
     Returns:
-        A `Completion`, or a plain ``str`` as described.
+        A `Completion`, or a plain ``str`` where one of the turns is one: no ids were sampled for part of the text, and the
+        agent tokenises all of it.
 
     Example:
-        >>> old = Completion("ab", token_ids=(1, 2, 0), logprobs=(-1.0, -1.0, -1.0), offsets=(0, 1, 2))
-        >>> new = Completion("xyz", token_ids=(3, 4, 0), logprobs=(-2.0, -2.0, -2.0), offsets=(0, 1, 3))
-        >>> joined = splice(old, 1, new, 1)
+        >>> old = Completion("a <x>", token_ids=(1, 2, 3), logprobs=(-1.0, -1.0, -1.0), offsets=(0, 1, 3))
+        >>> new = Completion("b:<y>", token_ids=(4, 5, 6, 7), logprobs=(-2.0, -2.0, -2.0, -2.0), offsets=(0, 2, 3, 4))
+        >>> joined = splice(old, 2, new, 2)  # token 2 of the old turn is " <": the turns are joined behind it
         >>> joined, joined.token_ids, joined.grafted
-        ('ayz', (1, 4, 0), (False, True, True))
+        ('a <y>', (1, 2, 6, 7), (False, False, True, True))
+        >>> bridged = splice(old, 2, new, 3)
+        >>> bridged, bridged.token_ids, bridged.offsets
+        ('a y>', (1, -1, 6, 7), (0, 1, 2, 3))
     """
     text = str(keep)[:keep_end] + str(take)[take_start:]
     if not isinstance(keep, Completion) or not isinstance(take, Completion):
         return text
-    head = sum(offset < keep_end for offset in keep.offsets)
-    tail = sum(offset < take_start for offset in take.offsets)
-    if not _is_token_border(keep, keep_end, head) or not _is_token_border(take, take_start, tail):
-        return text
     shift = keep_end - take_start
+    alike = len(commonprefix([str(keep)[keep_end:], str(take)[take_start:]]))
+    borders = _borders(keep), {border + shift for border in _borders(take)}
+    head_end = tail_start = min((x for x in borders[0] & borders[1] if keep_end <= x <= keep_end + alike), default=-1)
+    if head_end < 0:
+        head_end = max((x for x in borders[0] if x <= keep_end), default=0)
+        tail_start = min(x for x in borders[1] if x >= keep_end)
+    head = sum(offset < head_end for offset in keep.offsets)
+    tail = sum(offset + shift < tail_start for offset in take.offsets)
+    bridge = int(head_end < tail_start)
     return Completion(
         text,
-        keep.token_ids[:head] + take.token_ids[tail:],
-        keep.logprobs[:head] + take.logprobs[tail:],
-        keep.offsets[:head] + tuple(offset + shift for offset in take.offsets[tail:]),
-        keep.grafted[:head] + (True,) * (len(take.token_ids) - tail),
+        keep.token_ids[:head] + (UNSAMPLED,) * bridge + take.token_ids[tail:],
+        keep.logprobs[:head] + (nan,) * bridge + take.logprobs[tail:],
+        keep.offsets[:head] + (head_end,) * bridge + tuple(offset + shift for offset in take.offsets[tail:]),
+        keep.grafted[:head] + (True,) * (bridge + len(take.token_ids) - tail),
         take.finish_reason,
     )
 
 
-def _is_token_border(turn: Completion, position: int, first_token_after: int) -> bool:
-    end_of_previous = (*turn.offsets, len(turn))[first_token_after]
-    return end_of_previous == position
+def _borders(turn: Completion) -> set[int]:
+    return {*turn.offsets, len(turn)}
 
 
 def encode_conversation(conversation: Sequence[Message]) -> list[dict[str, object]]:
@@ -166,7 +189,7 @@ def _encode_content(content: str) -> str | dict[str, object]:
     return {
         "text": str(content),
         "token_ids": list(content.token_ids),
-        "logprobs": list(content.logprobs),
+        "logprobs": [None if isnan(value) else value for value in content.logprobs],
         "offsets": list(content.offsets),
         "grafted": list(content.grafted),
         "finish_reason": content.finish_reason,
@@ -174,4 +197,6 @@ def _encode_content(content: str) -> str | dict[str, object]:
 
 
 def _decode_content(value: str | Mapping[str, Any]) -> str:
-    return value if isinstance(value, str) else Completion(**value)
+    if isinstance(value, str):
+        return value
+    return Completion(**{**value, "logprobs": [nan if value is None else value for value in value["logprobs"]]})

@@ -239,9 +239,9 @@ class ToolUseEnv(gym.Env[Conversation, str]):
             return found
         if "index" in options:
             index = options["index"]
-            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(problems):
+            if isinstance(index, bool) or not isinstance(index, (int, np.integer)) or not 0 <= index < len(problems):
                 raise ConfigError(f"options['index'] must be an int from 0 to {len(problems) - 1}, got {index!r}")
-            return problems[index]
+            return problems[int(index)]
         return problems[int(self.np_random.integers(len(problems)))]
 
     def _first_messages(self) -> Conversation:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
@@ -139,7 +140,7 @@ def test_the_budget_of_turns_truncates(make_env, python_call):
 
 def test_an_answer_in_the_last_turn_still_counts(make_env, aime_file):
     env = make_env("CleanerAIME-v0", dataset=aime_file, max_turns=1)
-    env.reset(options={"index": 3})
+    env.reset(options={"index": np.int64(3)})  # as an agent that draws its problems with NumPy has it
     *_, reward, terminated, truncated, _ = env.step(r"\boxed{6}")
     assert (reward, terminated, truncated) == (1.0, True, False)
 

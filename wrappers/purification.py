@@ -7,30 +7,15 @@ turn's reasoning stays and only the code is swapped (a *shallow* replacement); w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from cleaner_env.conversation import Completion, Conversation, Message, copy_conversation, splice
 from cleaner_env.tool_calls import ToolFormat, get_tool_format
+from cleaner_env.wrappers.similarity import Similarity, code_similarity, get_similarity
 
-__all__ = ["Purification", "Similarity", "Turn", "code_similarity", "purify"]
-
-Similarity: TypeAlias = Callable[[str, str], float]
-"""A function of two pieces of code: 1 for equal ones, 0 for ones with nothing in common."""
-
-
-def code_similarity(first: str, second: str) -> float:
-    """Compares two pieces of code: the ratio ``2 * matches / total characters`` of `difflib.SequenceMatcher`.
-
-    Junk detection is off: with it a consistent renaming of variables in 500 characters of code scores 0.4, without 0.9.
-
-    Example:
-        >>> code_similarity("print(x)", "print(y)"), code_similarity("", "")
-        (0.875, 1.0)
-    """
-    return SequenceMatcher(None, first, second, autojunk=False).ratio()
+__all__ = ["Purification", "Turn", "purify"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +60,7 @@ def purify(
     threshold: float = 0.5,
     *,
     tool_format: str | ToolFormat = "hermes",
-    similarity: Similarity = code_similarity,
+    similarity: str | Similarity = code_similarity,
 ) -> Purification:
     """Replaces a failed turn by its correction, as though the error had never happened.
 
@@ -85,13 +70,15 @@ def purify(
         correction: A later turn that calls the tool. Its observation must be what its code gives after ``history``.
         threshold: Similarity in [0, 1] from which on the failed turn's reasoning is kept.
         tool_format: How calls are written.
-        similarity: How pieces of code are compared. A call that does not parse is compared by its text.
+        similarity: How pieces of code are compared: a name among `SIMILARITIES`, or a function. A call that does not parse
+            is compared by its text.
 
     Returns:
         The purified turn and conversation. Tokens follow their text, as `splice` describes.
 
     Raises:
         ValueError: One of the turns has no call.
+        ConfigError: No similarity or tool format has this name.
 
     Example:
         >>> history = ({"role": "user", "content": "What is 6 * 7?"},)
@@ -105,7 +92,7 @@ def purify(
     old, new = parser.parse(failed.action), parser.parse(correction.action)
     if not old.has_call or not new.has_call:
         raise ValueError("purify needs a failed turn and a correction that both call the tool")
-    score = similarity(old.call_text, new.call_text)
+    score = get_similarity(similarity)(old.call_text, new.call_text)
     if score >= threshold:
         action = splice(failed.action, old.call_start, correction.action, new.call_start)
     else:

@@ -36,7 +36,8 @@ from gymnasium.error import ResetNeeded
 from cleaner_env.conversation import Completion, Conversation, Message
 from cleaner_env.env import MALFORMED, ToolUseEnv, Transition
 from cleaner_env.errors import ConfigError, InvalidActionError
-from cleaner_env.wrappers.purification import Purification, Similarity, Turn, code_similarity, purify
+from cleaner_env.wrappers.purification import Purification, Turn, purify
+from cleaner_env.wrappers.similarity import Similarity, code_similarity, get_similarity, reference_similarity
 
 __all__ = ["MODEL_ERRORS", "Repair", "SAARWrapper", "code_similarity", "purify"]
 
@@ -102,8 +103,10 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         max_retries: Corrections tried for one error. The paper uses 3.
         rollback_probability: Share of episodes that are purified, drawn at ``reset`` from the environment's generator; the
             others run as though there were no wrapper. ``reset(options={"saar": bool})`` decides for one episode.
-        similarity: How pieces of code are compared.
+        similarity: How pieces of code are compared: a name among `cleaner_env.wrappers.similarity.SIMILARITIES`, or a
+            function.
         on_errors: The values of ``tool_status`` that start a repair; all of `MODEL_ERRORS` by default.
+        reference_compatible: Chooses between shallow and deep as the reference implementation does, by ``"reference"``.
 
     Raises:
         ConfigError: An argument is out of range, or ``env`` has no history to rewrite or is wrapped already.
@@ -130,15 +133,22 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         similarity_threshold: float = 0.5,
         max_retries: int = 3,
         rollback_probability: float = 1.0,
-        similarity: Similarity = code_similarity,
+        similarity: str | Similarity = code_similarity,
         on_errors: Collection[str] = MODEL_ERRORS,
+        reference_compatible: bool = False,
     ) -> None:
         _check_env(env)
-        _check_arguments(similarity_threshold, max_retries, rollback_probability, similarity, on_errors)
+        _check_arguments(similarity_threshold, max_retries, rollback_probability, on_errors)
+        if reference_compatible and similarity not in (code_similarity, "reference"):
+            raise ConfigError(
+                f"reference_compatible chooses the similarity itself; leave out similarity={similarity!r:.80}"
+            )
         # Whatever has its default value is left out, so that the spec can be written as JSON.
         chosen: dict[str, Any] = {} if similarity is code_similarity else {"similarity": similarity}
         if frozenset(on_errors) != MODEL_ERRORS:
             chosen["on_errors"] = sorted(on_errors)
+        if reference_compatible:
+            chosen["reference_compatible"] = True
         gym.utils.RecordConstructorArgs.__init__(
             self,
             similarity_threshold=similarity_threshold,
@@ -150,7 +160,7 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         self._threshold = similarity_threshold
         self._max_retries = max_retries
         self._probability = rollback_probability
-        self._similarity = similarity
+        self._similarity = reference_similarity if reference_compatible else get_similarity(similarity)
         self._on_errors = frozenset(on_errors)
         self._episode = _Episode()
 
@@ -337,16 +347,12 @@ def _check_env(env: gym.Env[Any, Any]) -> None:
         inner = inner.env
 
 
-def _check_arguments(
-    threshold: float, max_retries: int, probability: float, similarity: object, on_errors: Collection[str]
-) -> None:
+def _check_arguments(threshold: float, max_retries: int, probability: float, on_errors: Collection[str]) -> None:
     for name, value in (("similarity_threshold", threshold), ("rollback_probability", probability)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise ConfigError(f"{name} must lie in [0, 1], got {value!r}")
     if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
         raise ConfigError(f"max_retries must be an int of at least 0, got {max_retries!r}")
-    if not callable(similarity):
-        raise ConfigError(f"similarity must be a function of two pieces of code, got {similarity!r:.80}")
     if isinstance(on_errors, str) or not isinstance(on_errors, Collection):
         raise ConfigError(f"on_errors must be a collection of names among {sorted(MODEL_ERRORS)}, got {on_errors!r:.80}")
     unknown = [name for name in on_errors if not isinstance(name, str) or name not in MODEL_ERRORS]

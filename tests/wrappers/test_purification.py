@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from cleaner_env.conversation import Completion
 from cleaner_env.tool_calls import TOOL_FORMATS, get_tool_format
-from cleaner_env.wrappers.purification import Turn, code_similarity, purify
+from cleaner_env.wrappers.purification import Turn, purify
 
 words = st.text(alphabet="abcdefgh =+()\n", max_size=40).map(lambda text: text.strip() or "x")
 histories = st.lists(
@@ -32,18 +32,6 @@ def test_what_stays_and_what_goes(name, history, reasons, codes, threshold):
     assert parsed.code == codes[1]
     assert parsed.reasoning == (old_reason if made.similarity >= threshold else new_reason)
     assert made.decision == ("shallow" if made.similarity >= threshold else "deep")
-
-
-@given(first=words, second=words)
-def test_similarity_is_a_ratio_and_one_for_equal_code(first, second):
-    assert 0 <= code_similarity(first, second) <= 1
-    assert code_similarity(first, first) == 1
-
-
-def test_similarity_does_not_take_frequent_characters_for_junk():
-    code = "\n".join(f"total_{i} = compute(value_{i}, weight_{i})" for i in range(20))
-    renamed = code.replace("total", "result")
-    assert code_similarity(code, renamed) > 0.8
 
 
 def completion(text, first_id):

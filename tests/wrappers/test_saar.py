@@ -284,7 +284,9 @@ def test_a_purified_history_is_the_one_in_which_the_error_never_happened(steps, 
         ({"on_errors": "error"}, "on_errors"),
         ({"on_errors": 3}, "on_errors"),
         ({"on_errors": [["error"]]}, "on_errors"),
-        ({"similarity": None}, "similarity must be a function"),
+        ({"similarity": None}, "similarity must be one of characters"),
+        ({"similarity": "cosine"}, "similarity must be one of characters, .* got 'cosine'"),
+        ({"similarity": "ast", "reference_compatible": True}, "reference_compatible chooses the similarity itself"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, words, sandbox):
@@ -305,6 +307,28 @@ def test_actions_must_be_strings(make_env):
     env.reset(seed=0)
     with pytest.raises(InvalidActionError):
         env.step(7)
+
+
+def test_the_spec_keeps_a_similarity_chosen_by_name():
+    for options in ({"similarity": "tokens"}, {"reference_compatible": True}):
+        env = SAARWrapper(gym.make("CleanerArithmetic-v0"), **options)
+        twin = gym.make(EnvSpec.from_json(env.spec.to_json()))
+        assert twin.spec == env.spec
+        assert twin.spec.additional_wrappers[-1].kwargs.items() >= options.items()
+        twin.close()
+        env.close()
+
+
+def test_reference_compatible_chooses_as_the_reference_does(sandbox):
+    decisions = []
+    for reference_compatible in (False, True):
+        inner = gym.make("CleanerArithmetic-v0", sandbox=sandbox)
+        with SAARWrapper(inner, reference_compatible=reference_compatible) as env:
+            env.reset(seed=1)
+            env.step("```python\n1 / 0\n```")
+            info = env.step("```python\nprint('ok')\n```")[4]
+            decisions.append(info["saar"]["phase"])
+    assert decisions == ["deep", "shallow"]
 
 
 def test_the_spec_makes_the_same_environment_again():
