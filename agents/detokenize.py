@@ -14,18 +14,29 @@ _REPLACEMENT: Final = "\ufffd"
 
 
 class Detokenizer:
-    """Decodes ids exactly: special tokens are spelled out and nothing is cleaned up."""
+    """Decodes ids exactly as they stand inside a conversation: special tokens are spelled out, nothing is cleaned up.
+
+    SentencePiece decoders drop a space that begins a text. No turn begins one, so that space is kept here.
+
+    Args:
+        tokenizer: What the ids are of.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._pieces: dict[int, str] = {}
+        self._before: list[int] = list(tokenizer("x", add_special_tokens=False)["input_ids"])
+        self._characters_before = len(self._decode(self._before))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of the ids."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return self._decode([*self._before, *ids])[self._characters_before :]
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def piece(self, token_id: int) -> str:
-        """Returns the text of one id on its own (in a text, a leading space may precede it)."""
+        """Returns the text of one id."""
         if token_id not in self._pieces:
             self._pieces[token_id] = self.decode([token_id])
         return self._pieces[token_id]
@@ -41,16 +52,11 @@ class Detokenizer:
         """
         text = self.decode(ids)
         offsets: list[int] = []
-        # What follows the latest border is decoded behind the piece before that border, since how a token is written may
-        # depend on whether it is the first (SentencePiece drops a leading space).
-        context, border, position, known = 0, 0, 0, 0
+        border = position = 0
         for end in range(len(ids)):
-            written = self.decode(ids[context:end])
+            written = self.decode(ids[border:end])
             if not written.endswith(_REPLACEMENT):  # or else a character, which more bytes may complete, has only begun
-                position += len(written) - known
-                offsets.append(position)
-                context, border = border, end
-                known = len(self.decode(ids[context:border]))
-            else:
-                offsets.append(offsets[-1] if offsets else 0)
+                position += len(written)
+                border = end
+            offsets.append(position)
         return text, tuple(min(offset, len(text)) for offset in offsets)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isnan, nan
-from os.path import commonprefix
 from typing import Any, Final, TypeAlias
 
 __all__ = [
@@ -143,7 +142,7 @@ def splice(keep: str, keep_end: int, take: str, take_start: int) -> str:
     if not isinstance(keep, Completion) or not isinstance(take, Completion):
         return text
     shift = keep_end - take_start
-    alike = len(commonprefix([str(keep)[keep_end:], str(take)[take_start:]]))
+    alike = _length_alike(str(keep)[keep_end:], str(take)[take_start:])
     borders = _borders(keep), {border + shift for border in _borders(take)}
     head_end = tail_start = min((x for x in borders[0] & borders[1] if keep_end <= x <= keep_end + alike), default=-1)
     if head_end < 0:
@@ -160,6 +159,11 @@ def splice(keep: str, keep_end: int, take: str, take_start: int) -> str:
         keep.grafted[:head] + (True,) * (bridge + len(take.token_ids) - tail),
         take.finish_reason,
     )
+
+
+def _length_alike(first: str, second: str) -> int:
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((position for position, (left, right) in pairs if left != right), min(len(first), len(second)))
 
 
 def _borders(turn: Completion) -> set[int]:

@@ -364,7 +364,8 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         reward = self._rewards[self._grade is not None and self._grade.correct] if over else 0.0
         if stop == "infrastructure_error":
             reward = 0.0
-        if over:
+        # After the last turn of a budget the interpreter stays, for `rewrite` may take that turn back.
+        if over and stop not in ("max_turns", "time_limit"):
             self._close_session()
         return self.conversation, reward, stop == "answered", over and stop != "answered", self._info()
 

@@ -51,8 +51,8 @@ class ParsedTurn:
 
     @property
     def call_text(self) -> str:
-        """The code of the call; the raw text of it where it does not parse."""
-        return self.text[self.call_start :] if self.code is None else self.code
+        """The call as it was written, and what follows it."""
+        return self.text[self.call_start :]
 
     @property
     def has_call(self) -> bool:

@@ -1,12 +1,20 @@
 import copy
 import json
 import pickle
+from math import isnan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner_env.conversation import Completion, copy_conversation, decode_conversation, encode_conversation, splice
+from cleaner_env.conversation import (
+    UNSAMPLED,
+    Completion,
+    copy_conversation,
+    decode_conversation,
+    encode_conversation,
+    splice,
+)
 
 
 @st.composite
@@ -61,13 +69,48 @@ def test_splicing_at_token_borders_keeps_every_sampled_token(keep, take, data):
     assert joined.grafted == (False,) * len(kept) + (True,) * len(taken)
 
 
-def test_a_cut_inside_a_token_gives_plain_text():
+def test_a_straddling_token_moves_the_join_into_what_both_turns_go_on_with():
+    keep = Completion("ab\n<call>x", (1, 2, 3, 4), [-1.0] * 4, (0, 2, 4, 9))
+    take = Completion("c <call>yz", (6, 7, 8, 9, 0), [-2.0] * 5, (0, 1, 6, 8, 10))
+    joined = splice(keep, 3, take, 2)  # "\n<" and " <cal" straddle; only behind "<call>" do both have a border
+    assert (joined, joined.token_ids) == ("ab\n<call>yz", (1, 2, 3, 9, 0))
+    assert joined.offsets == (0, 2, 4, 9, 11)
+    assert joined.grafted == (False, False, False, True, True)
+
+
+@given(completions(), completions(), st.data())
+def test_any_cut_keeps_whole_tokens_and_the_text(keep, take, data):
+    end, start = data.draw(st.integers(0, len(keep))), data.draw(st.integers(0, len(take)))
+
+    joined = splice(keep, end, take, start)
+
+    assert joined == str(keep)[:end] + str(take)[start:]
+    pieces, original = token_pieces(joined), (token_pieces(keep), token_pieces(take))
+    assert "".join(piece for _, piece in pieces) == str(joined)
+    head = sum(not flag for flag in joined.grafted)
+    tail = len(pieces) - head - joined.token_ids.count(UNSAMPLED)
+    assert pieces[:head] == original[0][:head]
+    assert pieces[len(pieces) - tail :] == original[1][len(original[1]) - tail :]
+    assert joined.token_ids.count(UNSAMPLED) <= 1
+    again = splice(joined, len(joined), take, len(take))
+    assert again == joined
+
+
+def test_what_no_sampled_id_covers_is_marked_and_survives_json():
     keep = Completion("abcd", (1, 2), (-1.0, -1.0), (0, 2))
-    take = Completion("wxyz", (3, 4), (-1.0, -1.0), (0, 2))
-    for end, start in ((1, 2), (2, 3)):
+    take = Completion("wxyz", (3, 4, 0), (-1.0, -1.0, -1.0), (0, 2, 4))
+    for end, start, text, ids, offsets in (
+        (1, 2, "ayz", (UNSAMPLED, 4, 0), (0, 1, 3)),
+        (2, 3, "abz", (1, UNSAMPLED, 0), (0, 2, 3)),
+        (3, 1, "abcxyz", (1, UNSAMPLED, 4, 0), (0, 2, 4, 6)),
+    ):
         joined = splice(keep, end, take, start)
-        assert type(joined) is str
-        assert joined == "abcd"[:end] + "wxyz"[start:]
+        assert (joined, joined.token_ids, joined.offsets) == (text, ids, offsets)
+        assert isnan(joined.logprobs[ids.index(UNSAMPLED)])
+        encoded = json.dumps(encode_conversation([{"role": "assistant", "content": joined}]), allow_nan=False)
+        for twin in (decode_conversation(json.loads(encoded))[0]["content"], pickle.loads(pickle.dumps(joined))):
+            assert (twin, twin.token_ids, twin.grafted) == (joined, ids, joined.grafted)
+            assert repr(twin.logprobs) == repr(joined.logprobs)
 
 
 def test_plain_strings_splice_to_plain_strings():

@@ -1,13 +1,8 @@
 """`SAARWrapper`: purifies the history of an episode while it is collected.
 
-Source: arXiv 2601.15141, Similarity-Aware Adaptive Rollback. The rule itself is `purify`, a pure function; this file
-decides when it is applied.
-
-An episode of the wrapped environment runs as usual until a tool call fails. Then the history before the failed turn is
-frozen and the agent sees the error: the *lookahead* observation. Its next action is taken as a correction. When that runs,
-the failed turn is replaced and the observation is the purified conversation. When it fails too it replaces the failed turn
-at once, and the agent sees the newer error, up to ``max_retries`` times. Corrections that fail, and the error they correct,
-cost no turns: a purified turn counts once.
+Source: arXiv 2601.15141, Similarity-Aware Adaptive Rollback. The rule itself is `purify`, a pure function;
+`cleaner_env.wrappers.purifier` decides when it is applied and knows no environment. This file gives an environment the
+history that comes of it.
 
 ======================  =================================================================================
 ``info["saar"]``        meaning
@@ -19,77 +14,28 @@ attempts                corrections tried for the current or just finished repai
 similarity              of the failed and the corrected code in the last replacement, else ``None``
 shallow, deep, failed,  repairs of this episode that ended so
 abandoned
+masked                  turns of the history that are to be left out of the loss (strategy ``"mask"``)
 hidden_tokens           sampled tokens of this episode that no longer stand in its history
 ======================  =================================================================================
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
-from cleaner_env.conversation import Completion, Conversation, Message
-from cleaner_env.env import MALFORMED, ToolUseEnv, Transition
+from cleaner_env.conversation import Conversation
+from cleaner_env.env import ToolUseEnv, Transition
 from cleaner_env.errors import ConfigError, InvalidActionError
-from cleaner_env.wrappers.purification import Purification, Turn, purify
-from cleaner_env.wrappers.similarity import Similarity, code_similarity, get_similarity, reference_similarity
+from cleaner_env.wrappers.purification import Turn, purify
+from cleaner_env.wrappers.purifier import MODEL_ERRORS, PurificationRule, Purifier, Repair, check_share
+from cleaner_env.wrappers.similarity import Similarity, code_similarity, reference_similarity
 
 __all__ = ["MODEL_ERRORS", "Repair", "SAARWrapper", "code_similarity", "purify"]
-
-MODEL_ERRORS: Final = frozenset({"error", "exit", "timeout", "oom", "output_limit", "killed", MALFORMED})
-"""The values of ``tool_status`` that are the model's own doing. An infrastructure error is none of them."""
-
-Outcome = Literal["shallow", "deep", "failed", "abandoned"]
-
-
-@dataclass
-class Repair:
-    """One error and what became of it.
-
-    Attributes:
-        history: The frozen conversation before the failed turn.
-        failures: The failed turns as they were written: the first attempt, then each failed correction.
-        current: The failed turn that stands in the lookahead, corrections having been grafted onto it.
-        turn_before: Assistant turns in ``history``.
-        correction: The correction that ran, as it was written.
-        purified: The turn that replaced the failed one.
-        similarity: Of the last comparison.
-        outcome: How the repair ended, ``None`` while it goes on or where the episode ended first.
-    """
-
-    history: Conversation
-    failures: list[Turn]
-    current: Turn
-    turn_before: int
-    correction: Turn | None = None
-    purified: Turn | None = None
-    similarity: float | None = None
-    outcome: Outcome | None = None
-
-    @property
-    def attempts(self) -> int:
-        """Corrections tried."""
-        return len(self.failures) - 1 + (self.correction is not None)
-
-    @property
-    def lookahead(self) -> Conversation:
-        """The conversation that shows the agent the latest failure."""
-        return (*self.history, *self.current.messages)
-
-
-@dataclass
-class _Episode:
-    enabled: bool = False
-    repair: Repair | None = None
-    repairs: list[Repair] = field(default_factory=list)
-    raw: list[Message] = field(default_factory=list)
-    phase: str = "idle"
-    hidden_tokens: int = 0
 
 
 class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.RecordConstructorArgs):
@@ -107,6 +53,7 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
             function.
         on_errors: The values of ``tool_status`` that start a repair; all of `MODEL_ERRORS` by default.
         reference_compatible: Chooses between shallow and deep as the reference implementation does, by ``"reference"``.
+        strategy: What becomes of failed calls, for ablations: one of `cleaner_env.wrappers.purifier.STRATEGIES`.
 
     Raises:
         ConfigError: An argument is out of range, or ``env`` has no history to rewrite or is wrapped already.
@@ -136,19 +83,24 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         similarity: str | Similarity = code_similarity,
         on_errors: Collection[str] = MODEL_ERRORS,
         reference_compatible: bool = False,
+        strategy: str = "saar",
     ) -> None:
         _check_env(env)
-        _check_arguments(similarity_threshold, max_retries, rollback_probability, on_errors)
+        check_share("rollback_probability", rollback_probability)
         if reference_compatible and similarity not in (code_similarity, "reference"):
             raise ConfigError(
                 f"reference_compatible chooses the similarity itself; leave out similarity={similarity!r:.80}"
             )
+        compared_by = reference_similarity if reference_compatible else similarity
+        rule = PurificationRule(strategy, similarity_threshold, max_retries, compared_by, on_errors)
         # Whatever has its default value is left out, so that the spec can be written as JSON.
         chosen: dict[str, Any] = {} if similarity is code_similarity else {"similarity": similarity}
         if frozenset(on_errors) != MODEL_ERRORS:
             chosen["on_errors"] = sorted(on_errors)
         if reference_compatible:
             chosen["reference_compatible"] = True
+        if strategy != "saar":
+            chosen["strategy"] = strategy
         gym.utils.RecordConstructorArgs.__init__(
             self,
             similarity_threshold=similarity_threshold,
@@ -157,12 +109,9 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
             **chosen,
         )
         gym.Wrapper.__init__(self, env)
-        self._threshold = similarity_threshold
-        self._max_retries = max_retries
+        self._rule = rule
         self._probability = rollback_probability
-        self._similarity = reference_similarity if reference_compatible else get_similarity(similarity)
-        self._on_errors = frozenset(on_errors)
-        self._episode = _Episode()
+        self._purifier = self._begin((), False)
 
     @property
     def tool_env(self) -> ToolUseEnv:
@@ -174,12 +123,22 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
     @property
     def repairs(self) -> tuple[Repair, ...]:
         """Every repair of this episode, in order, finished or not."""
-        return tuple(self._episode.repairs)
+        return tuple(self._purifier.repairs)
+
+    @property
+    def masked_turns(self) -> tuple[int, ...]:
+        """The turns of the history that are to be left out of the loss, counted from 0 among the assistant's."""
+        return tuple(self._purifier.masked_turns)
+
+    @property
+    def raw_turns(self) -> tuple[Turn, ...]:
+        """Everything the assistant said in this episode, in order, and what became of it."""
+        return tuple(self._purifier.turns)
 
     @property
     def raw_conversation(self) -> Conversation:
         """Everything that was said in this episode, in order: failed calls, errors and corrections included."""
-        return tuple(dict(message) for message in self._episode.raw)
+        return self._purifier.raw_conversation
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -202,7 +161,7 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
             # No draw where there is nothing to decide, so that the problems are those of the bare environment.
             certain = self._probability in (0, 1)
             chosen = self._probability == 1 if certain else bool(self.tool_env.np_random.random() < self._probability)
-        self._episode = _Episode(enabled=chosen, raw=list(observation))
+        self._purifier = self._begin(observation, chosen)
         return observation, self._with_saar(info)
 
     def step(self, action: str) -> Transition:
@@ -218,42 +177,20 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
             )
         if self.tool_env.stop_condition is not None:
             raise ResetNeeded("the episode is over; call env.reset()")
-        repair = self._episode.repair
-        self._episode.phase = "idle"
-        if repair is not None and not self.tool_env.tool_format.parse(action).has_call:
-            return self._abandon(repair, action)
-        turn_before = self.tool_env.turn
-        history = repair.history if repair else self.tool_env.conversation
-        observation, reward, terminated, truncated, info = self._step_inside(action)
-        self._episode.raw += observation[len(repair.lookahead if repair else history) :]
-        status = info["tool_status"]
-        if (
-            info["stop_condition"] == "infrastructure_error"
-            or not self._episode.enabled
-            or info["parsed_action"] == "answer"
-        ):
-            return observation, reward, terminated, truncated, self._with_saar(info)
-        turn = Turn(action, observation[-1]["content"])
-        if repair is None:
-            if status not in self._on_errors or self._max_retries == 0:
-                return observation, reward, terminated, truncated, self._with_saar(info)
-            return self._look_ahead(Repair(history, [turn], turn, turn_before))
-        purification = purify(
-            repair.history,
-            repair.current,
-            turn,
-            self._threshold,
-            tool_format=self.tool_env.tool_format,
-            similarity=self._similarity,
-        )
-        repair.similarity = purification.similarity
-        if status == "ok":
-            return self._replace(repair, turn, purification)
-        repair.failures.append(turn)
-        repair.current = purification.turn
-        if repair.attempts >= self._max_retries:
-            return self._finish(repair, "failed", repair.lookahead)
-        return self._look_ahead(repair)
+        purifier = self._purifier
+        if purifier.gives_up(action):
+            purifier.give_up()
+            transition = self._rewrite()
+            if transition[3]:
+                purifier.answer_too_late(action)
+                return (*transition[:4], self._with_saar(transition[4]))
+        began = time.perf_counter()
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        answer = observation[-1]["content"] if observation[-1]["role"] == "tool" else None
+        purifier.take(Turn(action, answer, info["tool_status"], info["error_type"], time.perf_counter() - began))
+        if purifier.phase not in ("idle", "abandoned"):
+            return self._rewrite()
+        return observation, float(reward), terminated, truncated, self._with_saar(info)
 
     def truncate(self) -> Transition:
         """Ends the episode because the agent's context is full, as `ToolUseEnv.truncate` does.
@@ -263,78 +200,27 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         Raises:
             ResetNeeded: The episode is over or has not begun.
         """
-        repair = self._episode.repair
-        if repair is not None and self.tool_env.stop_condition is None:
-            self.tool_env.rewrite(repair.lookahead, repair.turn_before + 1, hold=True)
-            self._close_repair(repair, None)
+        if self.tool_env.stop_condition is None:
+            repairing = self._purifier.repair is not None
+            self._purifier.end()
+            if repairing:
+                self.tool_env.rewrite(self._purifier.conversation, self._purifier.turn, hold=True)
         observation, reward, terminated, truncated, info = self.tool_env.truncate()
-        self._episode.phase = "idle"
         return observation, reward, terminated, truncated, self._with_saar(info)
 
-    def _step_inside(self, action: str) -> Transition:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return observation, float(reward), terminated, truncated, info
+    def _begin(self, start: Conversation, enabled: bool) -> Purifier:
+        return Purifier(start, self.tool_env.tool_format, self._rule, enabled)
 
-    def _look_ahead(self, repair: Repair) -> Transition:
-        if self._episode.repair is None:
-            self._episode.repair = repair
-            self._episode.repairs.append(repair)
-        self._episode.phase = "lookahead"
-        return self._rewrite(repair.lookahead, repair.turn_before, hold=True)
-
-    def _replace(self, repair: Repair, correction: Turn, purification: Purification) -> Transition:
-        repair.correction = correction
-        repair.purified = purification.turn
-        return self._finish(repair, purification.decision, purification.conversation)
-
-    def _finish(self, repair: Repair, outcome: Outcome, conversation: Conversation) -> Transition:
-        self._close_repair(repair, outcome)
-        return self._rewrite(conversation, repair.turn_before + 1)
-
-    def _abandon(self, repair: Repair, answer: str) -> Transition:
-        """Lets the error stand. The answer counts as the turn after it, where the budget still has one."""
-        transition = self._finish(repair, "abandoned", repair.lookahead)
-        if transition[3]:
-            self._episode.raw.append({"role": "assistant", "content": answer})
-            self._episode.hidden_tokens += _tokens(answer)
-            return (*transition[:4], self._with_saar(transition[4]))
-        observation, reward, terminated, truncated, info = self._step_inside(answer)
-        self._episode.raw.append(observation[-1])
-        return observation, reward, terminated, truncated, self._with_saar(info)
-
-    def _close_repair(self, repair: Repair, outcome: Outcome | None) -> None:
-        episode = self._episode
-        repair.outcome = outcome
-        episode.repair = None
-        episode.phase = outcome or "idle"
-        episode.enabled = outcome in ("shallow", "deep")
-        written = sum(_tokens(turn.action) for turn in (*repair.failures, *filter(None, [repair.correction])))
-        episode.hidden_tokens += written - _tokens((repair.purified or repair.current).action)
-
-    def _rewrite(self, conversation: Conversation, turn: int, hold: bool = False) -> Transition:
-        observation, reward, terminated, truncated, info = self.tool_env.rewrite(conversation, turn, hold)
+    def _rewrite(self) -> Transition:
+        """Gives the environment the purifier's history; a failure that is being repaired is no accepted turn yet."""
+        purifier = self._purifier
+        observation, reward, terminated, truncated, info = self.tool_env.rewrite(
+            purifier.conversation, purifier.turn, hold=purifier.repair is not None
+        )
         return observation, reward, terminated, truncated, self._with_saar(info)
 
     def _with_saar(self, info: dict[str, Any]) -> dict[str, Any]:
-        episode = self._episode
-        outcomes = Counter(repair.outcome for repair in episode.repairs)
-        latest = episode.repairs[-1] if episode.repairs and episode.phase != "idle" else None
-        counts = {outcome: outcomes[outcome] for outcome in ("shallow", "deep", "failed", "abandoned")}
-        return {
-            **info,
-            "saar": {
-                "enabled": episode.enabled,
-                "phase": episode.phase,
-                "attempts": latest.attempts if latest else 0,
-                "similarity": latest.similarity if latest else None,
-                **counts,
-                "hidden_tokens": episode.hidden_tokens,
-            },
-        }
-
-
-def _tokens(action: str) -> int:
-    return len(action.token_ids) if isinstance(action, Completion) else 0
+        return {**info, "saar": self._purifier.as_info()}
 
 
 def _check_env(env: gym.Env[Any, Any]) -> None:
@@ -345,16 +231,3 @@ def _check_env(env: gym.Env[Any, Any]) -> None:
         if isinstance(inner, SAARWrapper):
             raise ConfigError("this environment is wrapped in SAARWrapper already; wrap it once")
         inner = inner.env
-
-
-def _check_arguments(threshold: float, max_retries: int, probability: float, on_errors: Collection[str]) -> None:
-    for name, value in (("similarity_threshold", threshold), ("rollback_probability", probability)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise ConfigError(f"{name} must lie in [0, 1], got {value!r}")
-    if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-        raise ConfigError(f"max_retries must be an int of at least 0, got {max_retries!r}")
-    if isinstance(on_errors, str) or not isinstance(on_errors, Collection):
-        raise ConfigError(f"on_errors must be a collection of names among {sorted(MODEL_ERRORS)}, got {on_errors!r:.80}")
-    unknown = [name for name in on_errors if not isinstance(name, str) or name not in MODEL_ERRORS]
-    if unknown:
-        raise ConfigError(f"on_errors must be among {sorted(MODEL_ERRORS)}, got {unknown!r:.80}")

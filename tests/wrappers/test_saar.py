@@ -121,6 +121,14 @@ def test_a_purified_last_turn_still_spends_the_budget(make_env, python_call):
     assert (info["first_attempt_total"], info["first_attempt_success"], info["recovered_errors"]) == (1, 0, 1)
 
 
+def test_a_correction_of_the_last_turn_finds_the_interpreter_as_it_was(make_env, python_call):
+    env = make_env(max_turns=2)
+    env.reset(seed=0)
+    for code in ("x = 7", "prnt(x)", "print(x)"):
+        conversation, *_, truncated, info = env.step(python_call(code))
+    assert (contents(conversation)[-1], truncated, info["stop_condition"]) == ("7", True, "max_turns")
+
+
 def test_a_malformed_call_is_repaired_too(make_env, python_call):
     env = make_env()
     env.reset(seed=0)
