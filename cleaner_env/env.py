@@ -37,7 +37,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, Literal, TypeAlias
 
 import gymnasium as gym
@@ -45,8 +44,9 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from cleaner_env.conversation import Conversation, Message, copy_conversation
+from cleaner_env.env_arguments import check_arguments
 from cleaner_env.episode_totals import EpisodeTotals
-from cleaner_env.errors import ConfigError, InvalidActionError, SandboxError
+from cleaner_env.errors import ConfigError, InvalidActionError, SandboxError, UsageError
 from cleaner_env.grading import Grade
 from cleaner_env.observation import describe_execution
 from cleaner_env.sandbox import Execution, Limits, Sandbox, Session, shared_sandbox
@@ -76,7 +76,8 @@ class _LastStep:
 class ToolUseEnv(gym.Env[Conversation, str]):
     """A tool-use task as an environment.
 
-    Observations are whole conversations (`ConversationSpace`), actions are assistant turns (`UtteranceSpace`).
+    Observations are whole conversations (`ConversationSpace`), actions are assistant turns (`UtteranceSpace`). A copied or
+    unpickled environment is a new one, made with the same arguments.
 
     Args:
         task: A `Task`, or the name of one: ``"aime"``, ``"gpqa"``, ``"livecodebench"``, ``"arithmetic"``.
@@ -129,13 +130,8 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         max_output_chars: int = 4096,
         render_mode: str | None = None,
     ) -> None:
-        _check_arguments(max_turns, time_limit_s, reward, error_detail, max_output_chars, render_mode, self.metadata)
-        if limits is not None and not isinstance(limits, Limits):
-            raise ConfigError(f"limits must be a Limits, such as Limits(wall_s=4), got {limits!r:.80}")
-        if not isinstance(sandbox, str) and not callable(getattr(sandbox, "open", None)):
-            raise ConfigError(f"sandbox must be the name of a backend or a Sandbox, got {sandbox!r:.80}")
-        if not isinstance(task, (str, Task)):
-            raise ConfigError(f"task must be the name of a task or a Task, got {task!r:.80}")
+        self._arguments = {name: value for name, value in locals().items() if name != "self"}
+        check_arguments(self._arguments, self.metadata["render_modes"])
         self.task = get_task(task) if isinstance(task, str) else task
         self.tool_format = get_tool_format(tool_format)
         self.task.check_tool_format(self.tool_format.name)
@@ -154,6 +150,18 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         self._problem: Problem | None = None
         self._session: Session | None = None
         self._begin(())
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self._borrows_sandbox:
+            raise UsageError(
+                "an environment that was given an open Sandbox cannot be copied or pickled; name a backend instead, "
+                'such as sandbox="local"'
+            )
+        return {"arguments": self._arguments, "spec": self.spec}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ToolUseEnv.__init__(self, **state["arguments"])
+        self.spec = state["spec"]
 
     def _begin(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -417,31 +425,3 @@ class ToolUseEnv(gym.Env[Conversation, str]):
 
 def _render_message(message: Message) -> str:
     return f"[{message['role']}]\n{message['content']}\n\n"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def _check_arguments(
-    max_turns: int,
-    time_limit_s: float | None,
-    reward: Sequence[float],
-    error_detail: str,
-    max_output_chars: int,
-    render_mode: str | None,
-    metadata: Mapping[str, Any],
-) -> None:
-    if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
-        raise ConfigError(f"max_turns must be a positive int, got {max_turns!r}")
-    if time_limit_s is not None and not (_is_number(time_limit_s) and time_limit_s > 0):
-        raise ConfigError(f"time_limit_s must be positive or None, got {time_limit_s!r}")
-    pair = isinstance(reward, Sequence) and len(reward) == 2 and all(_is_number(value) for value in reward)
-    if not pair or not all(isfinite(value) for value in reward):
-        raise ConfigError(f"reward must be the pair (wrong, right) of numbers, got {reward!r:.80}")
-    if error_detail not in ("traceback", "message"):
-        raise ConfigError(f"error_detail must be 'traceback' or 'message', got {error_detail!r}")
-    if isinstance(max_output_chars, bool) or not isinstance(max_output_chars, int) or max_output_chars < 100:
-        raise ConfigError(f"max_output_chars must be an int of at least 100, got {max_output_chars!r}")
-    if render_mode not in (None, *metadata["render_modes"]):
-        raise ConfigError(f"render_mode must be None or one of {metadata['render_modes']}, got {render_mode!r}")

@@ -113,6 +113,10 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         self._probability = rollback_probability
         self._purifier = self._begin((), False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The environment underneath begins anew when it is copied or unpickled, and so does this.
+        return {**vars(self), "_purifier": self._begin((), False)}
+
     @property
     def tool_env(self) -> ToolUseEnv:
         """The environment underneath."""

@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ from hypothesis import strategies as st
 
 from cleaner_env import SAARWrapper
 from cleaner_env.conversation import Completion
-from cleaner_env.errors import ConfigError, InvalidActionError
+from cleaner_env.errors import ConfigError, InvalidActionError, UsageError
 from cleaner_env.sandbox import make_sandbox
 
 
@@ -356,6 +359,30 @@ def test_the_spec_makes_the_same_environment_again():
         "on_errors": ["timeout"],
     }
     chosen.close()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_is_a_new_environment_of_the_same_kind(copied, python_call):
+    env = SAARWrapper(gym.make("CleanerArithmetic-v0", max_turns=3), max_retries=1, similarity="lines", strategy="deep")
+    start, _ = env.reset(seed=3)
+    env.step(python_call("prnt(1)"))
+    twin = copied(env)
+    assert twin.spec == env.spec
+    assert twin.repairs == ()
+    with pytest.raises(ResetNeeded):
+        twin.step("six")
+    assert twin.reset(seed=3)[0] == start
+    twin.step(python_call("prnt(1)", "Old.\n"))
+    conversation, *_ = twin.step(python_call("print(1)", "New.\n"))
+    assert contents(conversation) == [python_call("print(1)", "New.\n"), "1"]
+    assert env.step(python_call("print(2)"))[4]["saar"]["deep"] == 1
+    twin.close()
+    env.close()
+
+
+def test_an_environment_with_an_open_sandbox_cannot_be_copied(make_env):
+    with pytest.raises(UsageError, match='name a backend instead, such as sandbox="local"'):
+        pickle.dumps(make_env())
 
 
 def test_it_works_under_time_limit_statistics_and_in_vector_environments(python_call):
