@@ -18,6 +18,7 @@ from cleaner_env.agents.summary import Summary, summarise
 from cleaner_env.conversation import Conversation
 from cleaner_env.env import ToolUseEnv
 from cleaner_env.errors import ConfigError
+from cleaner_env.wrappers.recording import recorded_turn
 from cleaner_env.wrappers.saar import SAARWrapper
 
 __all__ = ["DEFAULT_EPISODES", "Evaluation", "LanguageModel", "evaluate", "make_env", "make_purified_env"]
@@ -192,13 +193,18 @@ def _play(env: gym.Env[Conversation, str], requests: Sequence[EpisodeRequest], p
             options["saar"] = request.saar
         conversation, info = env.reset(seed=int(rng.integers(2**31)), options=options)
         policy.begin(_tool_env(env), rng)
-        over, reward = False, 0.0
+        over, reward, turns = False, 0.0, []
         while not over:
-            conversation, step_reward, terminated, truncated, info = env.step(policy.act(conversation))
+            action = policy.act(conversation)
+            conversation, step_reward, terminated, truncated, info = env.step(action)
             over, reward = terminated or truncated, float(step_reward)
+            transition = conversation, reward, terminated, truncated, info
+            turns.append(recorded_turn(_tool_env(env), action, transition))
         raw = env.raw_conversation if isinstance(env, SAARWrapper) else conversation
         repairs = env.repairs if isinstance(env, SAARWrapper) else ()
-        yield Episode(request, conversation, raw, reward, info, sampled_tokens=0, repairs=repairs)
+        tool_format = _tool_env(env).tool_format.name
+        env_id = env.unwrapped.spec.id if env.unwrapped.spec else None
+        yield Episode(request, conversation, raw, reward, info, 0, repairs, tuple(turns), env_id, tool_format)
 
 
 def _tool_env(env: gym.Env[Conversation, str]) -> ToolUseEnv:

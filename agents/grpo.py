@@ -1,7 +1,7 @@
 """GRPO on purified episodes: collect groups of episodes, score them within their group, take a gradient step.
 
 A step reads from top to bottom in `GRPOTrainer.step`. The parts are elsewhere: `run_episodes` collects, `group_advantages`
-compares, `old_logprobs` recomputes what purification moved to another context, `Learner` updates.
+compares, `training_rows` recomputes what purification moved to another context, `Learner` updates.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import isnan
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,12 +29,12 @@ from cleaner_env.agents.grpo_config import (
     RolloutConfig,
     SAARConfig,
 )
-from cleaner_env.agents.learner import Learner, TrainingRow
-from cleaner_env.agents.loss import group_advantages
-from cleaner_env.agents.rendering import RenderedConversation, Renderer
+from cleaner_env.agents.learner import Learner
+from cleaner_env.agents.rendering import Renderer
 from cleaner_env.agents.rollout import Episode, EpisodeRequest, run_episodes
 from cleaner_env.agents.run_folder import RunFolder
 from cleaner_env.agents.summary import Summary, summarise
+from cleaner_env.agents.training_rows import training_rows
 from cleaner_env.agents.transformers_engine import TransformersEngine
 from cleaner_env.config import dump_toml
 from cleaner_env.conversation import Conversation
@@ -56,7 +55,6 @@ __all__ = [
     "RolloutConfig",
     "SAARConfig",
     "check_environments",
-    "old_logprobs",
     "problem_indices",
 ]
 
@@ -162,7 +160,8 @@ class GRPOTrainer:
         began = time.perf_counter()
         episodes = self._run(self._train_envs, self._train_requests(step))
         collected = time.perf_counter()
-        rows, grafts = self._training_rows(episodes)
+        valid = [episode for episode in episodes if episode.valid]
+        rows, grafts = training_rows(valid, self.engine, self.renderer, self.config.rollout.temperature)
         losses = self.learner.update(rows, self._stream(_MINIBATCHES, step))
         learned = time.perf_counter()
         self.steps_done += 1
@@ -224,21 +223,6 @@ class GRPOTrainer:
                 requests.append(EpisodeRequest(index, stream, group, saar=member < purified))
         return requests
 
-    def _training_rows(self, episodes: Sequence[Episode]) -> tuple[list[TrainingRow], dict[str, float]]:
-        valid = [episode for episode in episodes if episode.valid]
-        advantages, telling_groups = _advantages(valid)
-        rendered = [self.renderer.render(episode.conversation) for episode in valid]
-        logprobs, gaps = old_logprobs(self.engine, rendered, self.config.rollout.temperature)
-        rows = [
-            TrainingRow(row.token_ids, row.action_mask, values, advantage)
-            for row, values, advantage in zip(rendered, logprobs, advantages, strict=True)
-        ]
-        return rows, {
-            "train/telling_groups": telling_groups,
-            "graft/tokens": float(len(gaps)),
-            "graft/logprob_gap": float(np.mean(gaps)) if gaps else float("nan"),
-        }
-
     def _stream(self, *purpose: int) -> np.random.Generator:
         return np.random.default_rng((self.config.seed, *purpose))
 
@@ -246,44 +230,6 @@ class GRPOTrainer:
         folder.log(self.steps_done, metrics)
         if progress:
             progress.update({"step": self.steps_done, **metrics})
-
-
-def old_logprobs(
-    engine: Engine, rows: Sequence[RenderedConversation], temperature: float
-) -> tuple[list[list[float]], list[float]]:
-    """Returns each row's log-probabilities under its own context, recomputing those that were sampled under another.
-
-    Args:
-        engine: Holds the weights that the rows were sampled with.
-        rows: Rendered conversations.
-        temperature: The sampling temperature.
-
-    Returns:
-        The log-probabilities, one list per row (NaN where the token is no action), and for each grafted token the gap
-        ``log pi(token | sampled context) - log pi(token | purified context)``.
-    """
-    stale = [
-        [position for position in range(len(row.token_ids)) if row.action_mask[position] and _is_stale(row, position)]
-        for row in rows
-    ]
-    affected = [number for number, positions in enumerate(stale) if positions]
-    scored = engine.logprobs(
-        [rows[number].token_ids for number in affected], [stale[number][0] for number in affected], temperature
-    )
-    logprobs = [list(row.logprobs) for row in rows]
-    gaps = []
-    for number, values in zip(affected, scored, strict=True):
-        for position in stale[number]:
-            value = values[position - stale[number][0]]
-            gap = logprobs[number][position] - value
-            logprobs[number][position] = value
-            if not isnan(gap):
-                gaps.append(gap)
-    return logprobs, gaps
-
-
-def _is_stale(row: RenderedConversation, position: int) -> bool:
-    return row.grafted[position] or isnan(row.logprobs[position])
 
 
 def problem_indices(seed: int, step: int, count: int, problems: int) -> list[int]:
@@ -303,21 +249,6 @@ def problem_indices(seed: int, step: int, count: int, problems: int) -> list[int
 def _purified_members(share: float, group_size: int, rng: np.random.Generator) -> int:
     """Returns how many episodes of a group are purified: ``share * group_size``, rounded at random to a whole number."""
     return int(np.floor(share * group_size + rng.random()))
-
-
-def _advantages(episodes: Sequence[Episode]) -> tuple[list[float], float]:
-    """Returns the episodes' advantages within their groups, and the share of groups whose rewards differ."""
-    members: dict[int, list[int]] = {}
-    for number, episode in enumerate(episodes):
-        members.setdefault(episode.request.group, []).append(number)
-    advantages = [0.0] * len(episodes)
-    telling = 0
-    for group in members.values():
-        values = group_advantages([episodes[number].reward for number in group])
-        telling += any(values)
-        for number, value in zip(group, values, strict=True):
-            advantages[number] = value
-    return advantages, telling / len(members)
 
 
 def _training_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -365,6 +296,7 @@ def _make_envs(config: GRPOConfig, split: str | None, count: int) -> list[SAARWr
         name: getattr(config.env, name) for name in ("tool_format", "max_turns") if getattr(config.env, name) is not None
     }
     saar = {
+        "strategy": config.saar.strategy,
         "similarity_threshold": config.saar.similarity_threshold,
         "max_retries": config.saar.max_retries,
         "rollback_probability": 0.0,

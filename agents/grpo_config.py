@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cleaner_env.errors import ConfigError
+from cleaner_env.wrappers.purifier import STRATEGIES
 
 __all__ = [
     "EnvironmentConfig",
@@ -54,13 +55,17 @@ class SAARConfig:
             no whole number of episodes, it is rounded up or down at random, right on average.
         similarity_threshold: Similarity of failed and corrected code from which on the reasoning is kept.
         max_retries: Corrections tried for one error.
+        strategy: What becomes of failed calls: ``"saar"``, or for ablations ``"shallow"``, ``"deep"``, ``"mask"`` (their
+            turns stay and are left out of the loss) or ``"none"``.
     """
 
     share: float = 0.5
     similarity_threshold: float = 0.5
     max_retries: int = 3
+    strategy: str = "saar"
 
     def __post_init__(self) -> None:
+        _require(self.strategy in STRATEGIES, "strategy", f"be one of {', '.join(STRATEGIES)}", self.strategy)
         for name in ("share", "similarity_threshold"):
             _require(0 <= getattr(self, name) <= 1, name, "lie in [0, 1]", getattr(self, name))
         _require(self.max_retries >= 0, "max_retries", "be at least 0", self.max_retries)

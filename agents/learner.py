@@ -76,7 +76,7 @@ class Learner:
 
     def _update(self, rows: Sequence[TrainingRow]) -> dict[str, float]:
         action_tokens = sum(sum(row.action_mask) for row in rows)
-        telling = [row for row in rows if row.advantage != 0]
+        telling = [row for row in rows if row.advantage != 0 and any(row.action_mask)]
         if not telling:
             return {"loss": 0.0, "grad_norm": 0.0}
         for group in self.optimizer.param_groups:

@@ -10,8 +10,9 @@ prefix of the prompt of the next one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from math import nan
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,12 +40,18 @@ class RenderedConversation:
         grafted: True for the tokens that purification moved to another context than they were sampled in, or that it put
             between two spliced turns (see `cleaner_env.conversation.splice`). The latter belong to the purified turn like
             the others and are actions.
+        turn_starts: Position of the first token of each of the assistant's turns.
     """
 
     token_ids: tuple[int, ...]
     action_mask: tuple[bool, ...]
     logprobs: tuple[float, ...]
     grafted: tuple[bool, ...]
+    turn_starts: tuple[int, ...] = ()
+
+    def turn_span(self, turn: int) -> range:
+        """Returns the positions of an assistant turn, counted from 0, and of the observation that follows it."""
+        return range(self.turn_starts[turn], (*self.turn_starts, len(self.token_ids))[turn + 1])
 
 
 class Renderer:
@@ -110,13 +117,18 @@ class Renderer:
             parts.append(self._turn(conversation[turn]["content"]))
             if next_turn is not None or for_generation:
                 parts.append(_observation(self._between(_frozen(conversation[turn + 1 : next_turn]))))
-        return _joined(parts)
+        # The turns are every second part, behind what opens the conversation.
+        ends = list(accumulate(len(part.token_ids) for part in parts))
+        return replace(_joined(parts), turn_starts=tuple(ends[:-1:2]))
 
     def _turn(self, turn: str) -> RenderedConversation:
         if not isinstance(turn, Completion):
             ids = (*self._encode(turn, split_special_tokens=True), self.end_of_turn_id)
             return RenderedConversation(ids, (True,) * len(ids), (nan,) * len(ids), (False,) * len(ids))
-        parts = [self._token(turn, number) for number in range(len(turn.token_ids))]
+        if UNSAMPLED in turn.token_ids:
+            parts = [self._token(turn, number) for number in range(len(turn.token_ids))]
+        else:
+            parts = [RenderedConversation(turn.token_ids, (True,) * len(turn.token_ids), turn.logprobs, turn.grafted)]
         if not turn.token_ids or turn.token_ids[-1] not in self.end_ids:
             parts.append(_observation((self.end_of_turn_id,)))
         return _joined(parts)

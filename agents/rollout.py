@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +13,9 @@ import numpy as np
 from cleaner_env.agents.engine import Engine, Sampling
 from cleaner_env.agents.rendering import Renderer
 from cleaner_env.conversation import Completion, Conversation
-from cleaner_env.env import ToolUseEnv
+from cleaner_env.env import ToolUseEnv, Transition
+from cleaner_env.wrappers.recording import recorded_turn
+from cleaner_env.wrappers.records import EpisodeRecord, RecordedTurn, describe_repair
 from cleaner_env.wrappers.saar import Repair, SAARWrapper
 
 __all__ = ["Episode", "EpisodeRequest", "run_episodes"]
@@ -48,6 +50,10 @@ class Episode:
         info: The last ``info`` of the environment, with the totals.
         sampled_tokens: Tokens sampled in all, hidden attempts included.
         repairs: What `SAARWrapper` did.
+        turns: What was said, and what became of it.
+        env_id: The registered environment.
+        tool_format: How calls are written.
+        masked_turns: Turns of ``conversation`` that are to be left out of the loss, counted among the assistant's.
     """
 
     request: EpisodeRequest
@@ -57,25 +63,42 @@ class Episode:
     info: dict[str, Any]
     sampled_tokens: int
     repairs: tuple[Repair, ...] = ()
+    turns: tuple[RecordedTurn, ...] = ()
+    env_id: str | None = None
+    tool_format: str | None = None
+    masked_turns: tuple[int, ...] = ()
 
     @property
     def valid(self) -> bool:
         """Whether the outcome is the model's own, and not that of a failing sandbox."""
         return bool(self.info["stop_condition"] != "infrastructure_error")
 
-    def as_record(self) -> dict[str, Any]:
-        """The episode as plain JSON values."""
-        return {
-            "index": self.request.index,
-            "group": self.request.group,
-            "stream": list(self.request.stream),
-            "purified": self.request.saar,
-            "reward": self.reward,
-            "sampled_tokens": self.sampled_tokens,
-            "info": self.info,
-            "conversation": [{**message, "content": str(message["content"])} for message in self.conversation],
-            "raw_conversation": [{**message, "content": str(message["content"])} for message in self.raw_conversation],
-        }
+    def as_record(self, labels: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The episode as plain JSON values, in the schema of `cleaner_env.wrappers.records`, with keys of the caller's."""
+        said = [message["role"] == "assistant" for message in self.raw_conversation]
+        stop = self.info["stop_condition"]
+        return EpisodeRecord(
+            env_id=self.env_id,
+            tool_format=self.tool_format,
+            problem_id=self.info["problem_id"],
+            dataset=self.info["dataset"],
+            stream=self.request.stream,
+            purified=self.request.saar,
+            start=self.raw_conversation[: said.index(True) if True in said else None],
+            turns=self.turns,
+            conversation=self.conversation,
+            repairs=tuple(map(describe_repair, self.repairs)),
+            reward=self.reward,
+            terminated=stop == "answered",
+            truncated=stop != "answered",
+            info=self.info,
+            labels={
+                **(labels or {}),
+                "index": self.request.index,
+                "group": self.request.group,
+                "sampled_tokens": self.sampled_tokens,
+            },
+        ).as_json()
 
 
 @dataclass
@@ -85,6 +108,13 @@ class _Running:
     conversation: Conversation
     generator: np.random.Generator
     sampled_tokens: int = 0
+    turns: list[RecordedTurn] = field(default_factory=list)
+
+    @property
+    def tool_env(self) -> ToolUseEnv:
+        env = self.env.unwrapped
+        assert isinstance(env, ToolUseEnv)
+        return env
 
 
 def run_episodes(
@@ -152,18 +182,20 @@ def _start(env: gym.Env[Conversation, str], request: EpisodeRequest) -> _Running
 def _step(episode: _Running, turn: Completion) -> Episode | None:
     """Takes a turn; returns the episode if that ended it."""
     episode.sampled_tokens += len(turn.token_ids)
-    return _after(episode, episode.env.step(turn))
+    conversation, reward, terminated, truncated, info = episode.env.step(turn)
+    transition = conversation, float(reward), terminated, truncated, info
+    episode.turns.append(recorded_turn(episode.tool_env, turn, transition))
+    return _after(episode, transition)
 
 
 def _run_out_of_context(episode: _Running) -> Episode:
-    env = episode.env if isinstance(episode.env, SAARWrapper) else episode.env.unwrapped
-    assert isinstance(env, (SAARWrapper, ToolUseEnv))
+    env = episode.env if isinstance(episode.env, SAARWrapper) else episode.tool_env
     finished = _after(episode, env.truncate())
     assert finished is not None
     return finished
 
 
-def _after(episode: _Running, transition: tuple[Conversation, Any, bool, bool, dict[str, Any]]) -> Episode | None:
+def _after(episode: _Running, transition: Transition) -> Episode | None:
     episode.conversation, reward, terminated, truncated, info = transition
     if not (terminated or truncated):
         return None
@@ -172,8 +204,12 @@ def _after(episode: _Running, transition: tuple[Conversation, Any, bool, bool, d
         request=episode.request,
         conversation=episode.conversation,
         raw_conversation=wrapper.raw_conversation if wrapper else episode.conversation,
-        reward=float(reward),
+        reward=reward,
         info=info,
         sampled_tokens=episode.sampled_tokens,
         repairs=wrapper.repairs if wrapper else (),
+        turns=tuple(episode.turns),
+        env_id=episode.tool_env.spec.id if episode.tool_env.spec else None,
+        tool_format=episode.tool_env.tool_format.name,
+        masked_turns=wrapper.masked_turns if wrapper else (),
     )

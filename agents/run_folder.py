@@ -11,19 +11,12 @@
       checkpoints/
         step-000020/      an ordinary model directory, and trainer_state.pt
 
-A line of ``episodes.jsonl`` has these keys:
+A line of ``episodes.jsonl`` has the keys that `cleaner_env.wrappers.records` describes, and these:
 
 ===================  ====================================================================================
-schema               1; rises when a key changes its meaning
 step, phase          the training step, and ``"train"`` or ``"eval"``
 index, group         the problem's index in the data set; the group whose rewards are compared
-stream               the seeds of everything random in the episode
-purified             whether failed calls were purified
-reward               the outcome reward
 sampled_tokens       tokens the model wrote, hidden attempts included
-info                 the environment's last ``info`` (`cleaner_env.env`), with the totals of the episode
-conversation         the history that was graded and trained on
-raw_conversation     everything that was said, in order
 ===================  ====================================================================================
 
 NaN and infinities, which JSON lacks, are written as ``null``.
@@ -32,7 +25,6 @@ NaN and infinities, which JSON lacks, are written as ``null``.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -46,6 +38,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cleaner_env.agents.models import quiet_transformers
 from cleaner_env.agents.plots import plot_curves
 from cleaner_env.errors import ConfigError
+from cleaner_env.wrappers.records import append_records, json_line
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -53,9 +46,8 @@ if TYPE_CHECKING:
 
     from cleaner_env.agents.rollout import Episode
 
-__all__ = ["EPISODE_SCHEMA", "RunFolder", "load_trainer_state"]
+__all__ = ["RunFolder", "load_trainer_state"]
 
-EPISODE_SCHEMA: Final = 1
 _TRAINER_STATE: Final = "trainer_state.pt"
 _CHECKPOINT: Final = re.compile(r"step-(\d{6,})")
 
@@ -117,7 +109,7 @@ class RunFolder:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Appends one step's metrics to ``metrics.jsonl`` and the TensorBoard events."""
         with (self.path / "metrics.jsonl").open("ab") as file:
-            file.write(_json_line({"step": step, **metrics}))
+            file.write(json_line({"step": step, **metrics}))
         if self._tensorboard is None:
             from torch.utils.tensorboard import SummaryWriter
 
@@ -133,9 +125,8 @@ class RunFolder:
 
     def write_episodes(self, step: int, episodes: Iterable[Episode], phase: str = "train") -> None:
         """Appends episodes to ``episodes.jsonl``."""
-        head = {"schema": EPISODE_SCHEMA, "step": step, "phase": phase}
-        with (self.path / "episodes.jsonl").open("ab") as file:
-            file.write(b"".join(_json_line({**head, **episode.as_record()}) for episode in episodes))
+        labels = {"step": step, "phase": phase}
+        append_records(self.path / "episodes.jsonl", (episode.as_record(labels) for episode in episodes))
 
     def save_checkpoint(
         self,
@@ -209,7 +200,7 @@ class RunFolder:
     def _keep_until(file: Path, step: int) -> None:
         kept = [line for line in _read_lines(file) if line["step"] <= step]
         if file.exists():
-            _write_atomically(file, b"".join(map(_json_line, kept)))
+            _write_atomically(file, b"".join(map(json_line, kept)))
 
 
 def load_trainer_state(checkpoint: str | Path) -> dict[str, Any]:
@@ -266,21 +257,3 @@ def _read_lines(file: Path) -> Iterator[dict[str, Any]]:
     if file.exists():
         for line in file.read_bytes().split(b"\n")[:-1]:
             yield json.loads(line)
-
-
-def _json_line(value: Mapping[str, Any]) -> bytes:
-    text = json.dumps(_strict(value), ensure_ascii=False, allow_nan=False)
-    return (text + "\n").encode("utf-8", errors="backslashreplace")  # a lone surrogate becomes its JSON escape
-
-
-def _strict(value: Any) -> Any:
-    """Returns plain JSON values: NumPy and torch numbers as Python's, NaN and infinities as ``None``."""
-    if isinstance(value, Mapping):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -1,5 +1,6 @@
-"""Environment wrappers: purification, and adapters for other reinforcement-learning libraries."""
+"""Environment wrappers: purification, recording, and adapters for other reinforcement-learning libraries."""
 
+from cleaner_env.wrappers.recording import RecordEpisodes
 from cleaner_env.wrappers.saar import SAARWrapper
 
-__all__ = ["SAARWrapper"]
+__all__ = ["RecordEpisodes", "SAARWrapper"]

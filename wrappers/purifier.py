@@ -332,7 +332,7 @@ def purify_episode(
             dropped.
 
     Returns:
-        The purified episode.
+        The purified episode. Where it breaks off at a failure, that is still under repair.
 
     Raises:
         ConfigError: No tool format has this name.
@@ -361,6 +361,4 @@ def purify_episode(
                 purifier.answer_too_late(turn.action)
                 break
         purifier.take(turn)
-    if purifier.repair is not None:
-        purifier.end()
     return purifier

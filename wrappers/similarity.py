@@ -37,6 +37,7 @@ __all__ = [
     "ast_similarity",
     "code_similarity",
     "get_similarity",
+    "is_similar",
     "line_similarity",
     "reference_similarity",
     "token_similarity",
@@ -58,6 +59,21 @@ def code_similarity(first: str, second: str) -> float:
         (0.875, 1.0)
     """
     return _ratio(first, second)
+
+
+def is_similar(first: str, second: str, threshold: float) -> bool:
+    """Whether `code_similarity` reaches a threshold, told from lengths or counts of characters where those suffice.
+
+    Both bound the similarity from above (`difflib.SequenceMatcher.real_quick_ratio`, ``quick_ratio``) and take linear time,
+    where the similarity itself takes quadratic time.
+
+    Example:
+        >>> is_similar("print(x)", "print(y)", 0.5), is_similar("x" * 10_000, "y" * 10_000, 0.1)
+        (True, False)
+    """
+    matcher = FastSequenceMatcher(None, first, second, autojunk=False)
+    bounds_and_ratio = matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio
+    return all(bound() >= threshold for bound in bounds_and_ratio)
 
 
 def token_similarity(first: str, second: str) -> float:

@@ -18,7 +18,8 @@ __all__ = ["EXAMPLES", "evaluate"]
 EXAMPLES = (
     "Examples:\n\n"
     "  cleaner eval --policy oracle --env CleanerAIME-v0 --dataset exam.jsonl\n\n"
-    "  cleaner eval --model models/smollm2 --episodes 50 --json"
+    "  cleaner eval --model models/smollm2 --episodes 50 --json\n\n"
+    "  cleaner eval --policy noisy --saar --out noisy.jsonl && cleaner view noisy.jsonl"
 )
 
 
@@ -45,6 +46,9 @@ def evaluate(
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Nucleus of the sampling distribution that is kept.")] = 0.6,
     parallel: Annotated[int, typer.Option(help="Episodes played at a time.")] = 16,
+    out: Annotated[
+        Path | None, typer.Option(help="A file that the episodes are appended to, for cleaner view and cleaner replay.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Evaluate a model, or a scripted policy, on an environment.
@@ -54,6 +58,10 @@ def evaluate(
     """
     if (model is None) == (policy is None):
         raise ConfigError("give either --model DIRECTORY or --policy NAME (oracle, noisy, random)")
+    if out is not None:
+        from cleaner_env.wrappers.records import append_records, check_writable
+
+        check_writable(out)
     from cleaner_env.agents import evaluate as evaluation
     from cleaner_env.agents.scripted import make_policy
 
@@ -67,6 +75,8 @@ def evaluate(
         env_options={name: value for name, value in options.items() if value is not None},
     )
     player = policy or str(model)
+    if out is not None:
+        append_records(out, (episode.as_record({"player": player, "phase": "eval"}) for episode in result.episodes))
     if as_json:
         typer.echo(json.dumps({"player": player, **result.as_dict()}, allow_nan=False))
     else:

@@ -21,14 +21,10 @@ from cleaner_env.agents.grpo import (
     RolloutConfig,
     SAARConfig,
     check_environments,
-    old_logprobs,
     problem_indices,
 )
 from cleaner_env.agents.grpo_config import EnvironmentConfig
-from cleaner_env.agents.rendering import Renderer
 from cleaner_env.agents.scoring import masked_logprobs
-from cleaner_env.agents.transformers_engine import TransformersEngine
-from cleaner_env.conversation import Completion, splice
 from cleaner_env.errors import ConfigError, DataError
 
 
@@ -132,33 +128,6 @@ def reference_logprobs(model, ids):
     mask = torch.tensor([[False] + [True] * (len(ids) - 1)])
     with torch.no_grad():
         return [math.nan, *masked_logprobs(model, torch.tensor([ids]), mask).tolist()]
-
-
-def test_grafted_turns_are_scored_under_the_purified_context(random_model, tokenizer):
-    model = random_model()
-    engine, renderer = TransformersEngine(model, tokenizer), Renderer(tokenizer)
-
-    def completion(text):
-        pieces = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
-        ids = [*pieces["input_ids"], tokenizer.eos_token_id]
-        return Completion(text, ids, [-9.0] * len(ids), [start for start, _ in pieces["offset_mapping"]] + [len(text)])
-
-    failed, fixed = completion("Compute a.\nprnt(a)"), completion("Fix.\nprint(a)")
-    joined = splice(failed, len("Compute a.\n"), fixed, len("Fix.\n"))
-    start = ({"role": "user", "content": "Let a = 1."}, {"role": "assistant", "content": joined})
-    later = ({"role": "tool", "content": "1"}, {"role": "assistant", "content": completion("\\boxed{1}")})
-    rows = [renderer.render(start + later), renderer.render((start[0], {"role": "assistant", "content": failed}))]
-
-    values, gaps = old_logprobs(engine, rows, temperature=1.0)
-
-    full = reference_logprobs(model, list(rows[0].token_ids))
-    grafted = [position for position, flag in enumerate(rows[0].grafted) if flag]
-    assert grafted
-    assert [values[0][position] for position in grafted] == pytest.approx([full[p] for p in grafted], abs=1e-4)
-    assert gaps == pytest.approx([-9.0 - full[position] for position in grafted], abs=1e-4)
-    untouched = [p for p, action in enumerate(rows[0].action_mask) if action and p not in grafted]
-    assert {values[0][position] for position in untouched} == {-9.0}
-    assert values[1][:5] == pytest.approx(rows[1].logprobs[:5], nan_ok=True)
 
 
 @given(seed=st.integers(0, 9), count=st.integers(1, 7), problems=st.integers(1, 20))

@@ -31,7 +31,7 @@ def loaded(model_directory: Path) -> Any:
 def episode(text: str) -> Episode:
     turn = Completion(text, (1,), (-0.5,), (0,))
     conversation = ({"role": "user", "content": "?"}, {"role": "assistant", "content": turn})
-    info = {"verdict": "correct", "stop_condition": "answered", "tool_failure_reasons": {}}
+    info = {"problem_id": "p-4", "dataset": "exam", "verdict": "correct", "stop_condition": "answered"}
     return Episode(EpisodeRequest(4, (0, 1), 2), conversation, conversation, 1.0, info, 1)
 
 
@@ -90,7 +90,7 @@ def test_episodes_are_lines(run: RunFolder) -> None:
     run.write_episodes(3, [episode("é\n\ud800"), episode("b")])
     run.write_episodes(4, [episode("c")], phase="eval")
     first, _, last = json_lines(run.path / "episodes.jsonl")
-    assert first["schema"] == 1
+    assert first["schema"] == 2
     assert (first["step"], first["phase"], first["index"], first["group"], first["purified"]) == (3, "train", 4, 2, False)
     assert first["conversation"][1] == {"role": "assistant", "content": "é\n\ud800"}
     assert (last["step"], last["phase"]) == (4, "eval")
@@ -98,15 +98,13 @@ def test_episodes_are_lines(run: RunFolder) -> None:
 
 def test_every_documented_key_of_an_episode_is_there(run: RunFolder) -> None:
     from cleaner_env.agents import run_folder
+    from cleaner_env.wrappers import records
 
     run.write_episodes(3, [episode("a")])
-    table = (run_folder.__doc__ or "").split("===\n")
-    documented = {
-        name
-        for row in table[1].splitlines()
-        for name in re.split(r", ", row[:20].strip())
-        if name and not name.startswith("=")
-    }
+    documented: set[str] = set()
+    for module in (run_folder, records):
+        rows = (module.__doc__ or "").split("===\n")[1].splitlines()
+        documented |= {name for row in rows for name in re.findall(r"\w+", row[:20])}
     assert set(json_lines(run.path / "episodes.jsonl")[0]) == documented
 
 

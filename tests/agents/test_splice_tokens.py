@@ -175,7 +175,10 @@ def rendered_turn(renderer: Renderer, turn: str) -> RenderedConversation:
     question = [{"role": "user", "content": "?"}]
     start = len(renderer.prompt_ids(question))
     whole = renderer.render([*question, {"role": "assistant", "content": turn}])
-    return RenderedConversation(*(part[start:] for part in vars(whole).values()))
+    assert whole.turn_starts == (start,)
+    return RenderedConversation(
+        *(part[start:] for part in (whole.token_ids, whole.action_mask, whole.logprobs, whole.grafted))
+    )
 
 
 def check_text(renderer: Renderer, turn: Completion) -> None:

@@ -13,6 +13,7 @@ from cleaner_env.wrappers.similarity import (
     ast_similarity,
     code_similarity,
     get_similarity,
+    is_similar,
     line_similarity,
     reference_similarity,
     token_similarity,
@@ -39,6 +40,13 @@ def test_without_the_fast_implementation_the_values_are_the_same(monkeypatch):
     expected = code_similarity("value = 10", "values = 11")
     monkeypatch.setattr(similarity, "FastSequenceMatcher", SequenceMatcher)
     assert code_similarity("value = 10", "values = 11") == expected == pytest.approx(18 / 21)
+
+
+@given(first=repetitive, second=repetitive, threshold=st.floats(0, 1))
+def test_bounds_never_decide_otherwise_than_the_similarity(first, second, threshold):
+    score = code_similarity(first, second)
+    for limit in (threshold, score):
+        assert is_similar(first, second, limit) == (score >= limit)
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)

@@ -1,0 +1,208 @@
+"""`RecordEpisodes`: writes every episode of an environment to a file, raw and purified.
+
+The schema is described in `cleaner_env.wrappers.records`. ``cleaner view`` shows such a file, ``cleaner replay``
+purifies it anew under other settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from cleaner_env.conversation import Conversation
+from cleaner_env.env import ToolUseEnv, Transition
+from cleaner_env.errors import ConfigError
+from cleaner_env.wrappers.records import (
+    EpisodeRecord,
+    RecordedTurn,
+    append_records,
+    check_writable,
+    describe_repair,
+    json_line,
+)
+from cleaner_env.wrappers.saar import SAARWrapper
+
+__all__ = ["RecordEpisodes", "recorded_turn"]
+
+
+def recorded_turn(env: ToolUseEnv, action: str, transition: Transition, seconds: float | None = None) -> RecordedTurn:
+    """Returns what a step said and did, for `EpisodeRecord.turns`.
+
+    Args:
+        env: The environment under all wrappers.
+        action: What ``step`` was given.
+        transition: What it returned.
+        seconds: How long it took.
+    """
+    observation, info = transition[0], transition[4]
+    # Where an answer gives a repair up at the end of the budget, `info` still speaks of the call before it.
+    if not env.tool_format.parse(action).has_call:
+        return RecordedTurn(action, seconds=seconds)
+    answered = observation[-1]["role"] == "tool" and info["tool_status"] != "infrastructure_error"
+    content = observation[-1]["content"] if answered else None
+    return RecordedTurn(action, content, info["tool_status"], info["error_type"], seconds)
+
+
+class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.RecordConstructorArgs):
+    """Appends every episode to a JSON Lines file when it ends.
+
+    It goes around `SAARWrapper`, or around a `ToolUseEnv` that is not purified. An episode that ``reset`` or ``close`` cuts
+    short is written too, as neither terminated nor truncated, unless it has no turn yet. Lines are appended whole and under
+    a lock: environments in several processes may write one file, and a killed process loses the episode under way only.
+
+    Args:
+        env: The environment.
+        path: The file, made if need be and appended to otherwise. A relative path is taken from the folder that is current
+            when the wrapper is made.
+        labels: Keys of your own for every line, such as ``{"phase": "eval", "step": 3}``.
+        tokens: Whether token ids and log-probabilities of completions are kept. They are several times the text.
+
+    Raises:
+        ConfigError: ``path`` cannot be appended to, a label is no JSON or has the name of a key of the schema, or the
+            environment has no conversation.
+
+    Example:
+        >>> import cleaner_env, tempfile
+        >>> from cleaner_env.wrappers.records import read_episodes
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> env = SAARWrapper(gym.make("CleanerArithmetic-v0"))
+        >>> with RecordEpisodes(env, Path(folder.name) / "episodes.jsonl") as env:
+        ...     start, info = env.reset(seed=1)
+        ...     for code in ("prnt(6 * 7)", "print(6 * 7)"):
+        ...         transition = env.step(f"```python\\n{code}\\n```")
+        ...     transition = env.step(r"\\boxed{42}")
+        >>> (record,) = read_episodes(Path(folder.name) / "episodes.jsonl")
+        >>> [turn.tool_status for turn in record.turns], record.repairs[0]["outcome"], len(record.conversation)
+        (['error', 'ok', None], 'shallow', 5)
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Conversation, str],
+        path: str | os.PathLike[str],
+        labels: Mapping[str, Any] | None = None,
+        tokens: bool = False,
+    ) -> None:
+        if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, ToolUseEnv):
+            raise ConfigError(f"RecordEpisodes needs a ToolUseEnv, possibly wrapped, got {env!r:.200}")
+        check_writable(path)
+        labels = _checked_labels(labels or {})
+        gym.utils.RecordConstructorArgs.__init__(self, path=os.fspath(path), labels=labels, tokens=tokens)
+        gym.Wrapper.__init__(self, env)
+        self._path = Path(path).absolute()
+        self._labels = labels
+        self._tokens = tokens
+        self._saar = _find_saar(env)
+        self._seed: int | None = None
+        self._turns: list[RecordedTurn] = []
+        self._rewards = 0.0
+        self._latest: Transition | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file that is written."""
+        return self._path
+
+    @property
+    def tool_env(self) -> ToolUseEnv:
+        """The environment underneath."""
+        env = self.unwrapped
+        assert isinstance(env, ToolUseEnv)
+        return env
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Conversation, dict[str, Any]]:
+        """Begins an episode, and writes the one before it where that was not played to its end."""
+        self._write()
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._seed = seed
+        self._start = observation
+        self._purified = bool(info.get("saar", {}).get("enabled", False))
+        self._turns, self._rewards = [], 0.0
+        self._latest = observation, 0.0, False, False, info
+        return observation, info
+
+    def step(self, action: str) -> Transition:
+        """Takes a turn, and writes the episode where that ends it.
+
+        Raises:
+            ConfigError: A wrapper around this one rewrites the history, as `SAARWrapper` does.
+        """
+        if self._latest is not None and self.tool_env.conversation != self._latest[0]:
+            raise ConfigError("the history was rewritten behind RecordEpisodes; put it around SAARWrapper, not inside")
+        began = time.perf_counter()
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        transition = observation, float(reward), terminated, truncated, info
+        self._turns.append(recorded_turn(self.tool_env, action, transition, time.perf_counter() - began))
+        return self._after(transition)
+
+    def truncate(self) -> Transition:
+        """Ends the episode because the agent's context is full, as `ToolUseEnv.truncate` does, and writes it."""
+        return self._after((self._saar or self.tool_env).truncate())
+
+    def close(self) -> None:
+        """Writes the episode under way and closes the environment. May be called twice."""
+        try:
+            self._write()
+        finally:
+            self.env.close()
+
+    def _after(self, transition: Transition) -> Transition:
+        self._latest = transition
+        self._rewards += transition[1]
+        if transition[2] or transition[3]:
+            self._write()
+        return transition
+
+    def _write(self) -> None:
+        latest, self._latest = self._latest, None
+        if latest is None or not (self._turns or latest[2] or latest[3]):
+            return
+        conversation, _, terminated, truncated, info = latest
+        spec = self.tool_env.spec
+        record = EpisodeRecord(
+            env_id=spec.id if spec else None,
+            tool_format=self.tool_env.tool_format.name,
+            problem_id=info["problem_id"],
+            dataset=info["dataset"],
+            seed=self._seed,
+            purified=self._purified,
+            start=self._start,
+            turns=tuple(self._turns),
+            conversation=conversation,
+            repairs=tuple(map(describe_repair, self._saar.repairs)) if self._saar else (),
+            reward=self._rewards,
+            terminated=terminated,
+            truncated=truncated,
+            info=info,
+            labels=self._labels,
+        )
+        append_records(self._path, [record.as_json(self._tokens)])
+
+
+def _find_saar(env: gym.Env[Any, Any]) -> SAARWrapper | None:
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, SAARWrapper):
+            return env
+        env = env.env
+    return None
+
+
+def _checked_labels(labels: Mapping[str, Any]) -> dict[str, Any]:
+    empty = EpisodeRecord(None, None, (), (), ()).as_json()
+    for name in labels:
+        if not isinstance(name, str) or name in empty:
+            raise ConfigError(f"labels need names of their own, got {name!r:.80}, which the schema uses or is no text")
+    try:
+        checked: dict[str, Any] = json.loads(json_line(labels))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"labels must be JSON values: {error}") from None
+    return checked
