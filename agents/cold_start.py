@@ -6,10 +6,7 @@ written by a program, with the messages of the real environment and errors that 
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -26,13 +23,14 @@ from cleaner_env.agents.cold_start_traces import (
     write_call_drill,
     write_trace,
 )
+from cleaner_env.agents.models import check_new_directory, save_model
 from cleaner_env.agents.rendering import Renderer
-from cleaner_env.agents.sft import SFTConfig, SFTExample, SFTProgress, sft
+from cleaner_env.agents.sft import SFTConfig, SFTExample, SFTProgress, conversation_example, sft
 from cleaner_env.agents.tiny_model import make_tiny_model
 from cleaner_env.agents.tiny_tokenizer import train_tiny_tokenizer
 from cleaner_env.conversation import Conversation
 from cleaner_env.env import ToolUseEnv
-from cleaner_env.errors import ConfigError, SandboxError
+from cleaner_env.errors import SandboxError
 from cleaner_env.tasks.arithmetic import Step
 from cleaner_env.tool_calls import ToolFormat
 
@@ -63,7 +61,7 @@ class ColdStartConfig:
 
 
 def make_cold_start(
-    directory: str | os.PathLike[str],
+    directory: str | Path,
     seed: int = 0,
     callback: Callable[[SFTProgress], None] | None = None,
     config: ColdStartConfig | None = None,
@@ -87,9 +85,7 @@ def make_cold_start(
         ConfigError: The directory exists.
         SandboxError: The sandbox failed.
     """
-    target = Path(directory)
-    if target.exists():
-        raise ConfigError(f"{target} exists already; delete it or choose another directory")
+    check_new_directory(directory)
     config = config or ColdStartConfig()
     rng = np.random.default_rng(seed)
     traces = write_traces(config.traces, config.carelessness, rng, sandbox)
@@ -104,19 +100,11 @@ def make_cold_start(
     model = make_tiny_model(tokenizer, seed)
     stages = [
         [_call_drill_example(*drill, tokenizer) for drill in call_drills]
-        + [_conversation_example(drill, renderer) for drill in answer_drills],
-        [_conversation_example(trace.conversation, renderer, trace.learn) for trace in traces],
+        + [conversation_example(drill, renderer) for drill in answer_drills],
+        [conversation_example(trace.conversation, renderer, trace.learn) for trace in traces],
     ]
     sft(model, stages, config.sft, rng, callback)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        model.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
-        unfinished.replace(target)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return target
+    return save_model(directory, model, tokenizer)
 
 
 def write_traces(count: int, carelessness: Carelessness, rng: np.random.Generator, sandbox: str = "auto") -> list[Trace]:
@@ -176,18 +164,3 @@ def _call(env: ToolUseEnv, code: str, tool_format: ToolFormat) -> Conversation:
 def _call_drill_example(read: str, write: str, tokenizer: Any) -> SFTExample:
     before, after = (tokenizer(text, add_special_tokens=False).input_ids for text in (read, write))
     return SFTExample((*before, *after), (False,) * len(before) + (True,) * len(after))
-
-
-def _conversation_example(
-    conversation: Conversation, renderer: Renderer, learn: Sequence[bool] | None = None
-) -> SFTExample:
-    """Renders a conversation; ``learn`` says which of the assistant's turns to learn, all by default."""
-    rendered = renderer.render(conversation)
-    turns = None if learn is None else iter(learn)
-    mask: list[bool] = []
-    learned = True
-    for is_action, was_action in zip(rendered.action_mask, (False, *rendered.action_mask), strict=False):
-        if is_action and not was_action and turns is not None:
-            learned = next(turns)
-        mask.append(is_action and learned)
-    return SFTExample(rendered.token_ids, tuple(mask))

@@ -18,7 +18,7 @@ from cleaner_env.agents.summary import Summary, summarise
 from cleaner_env.conversation import Conversation
 from cleaner_env.env import ToolUseEnv
 from cleaner_env.errors import ConfigError
-from cleaner_env.wrappers.recording import recorded_turn
+from cleaner_env.wrappers.recording import take_turn
 from cleaner_env.wrappers.saar import SAARWrapper
 
 __all__ = ["DEFAULT_EPISODES", "Evaluation", "LanguageModel", "evaluate", "make_env", "make_purified_env"]
@@ -195,11 +195,9 @@ def _play(env: gym.Env[Conversation, str], requests: Sequence[EpisodeRequest], p
         policy.begin(_tool_env(env), rng)
         over, reward, turns = False, 0.0, []
         while not over:
-            action = policy.act(conversation)
-            conversation, step_reward, terminated, truncated, info = env.step(action)
-            over, reward = terminated or truncated, float(step_reward)
-            transition = conversation, reward, terminated, truncated, info
-            turns.append(recorded_turn(_tool_env(env), action, transition))
+            (conversation, reward, terminated, truncated, info), turn = take_turn(env, policy.act(conversation))
+            over = terminated or truncated
+            turns.append(turn)
         raw = env.raw_conversation if isinstance(env, SAARWrapper) else conversation
         repairs = env.repairs if isinstance(env, SAARWrapper) else ()
         tool_format = _tool_env(env).tool_format.name

@@ -65,7 +65,7 @@ _TRAIN, _EVALUATE, _DATA, _SHARE, _MINIBATCHES = range(5)
 class Progress(Protocol):
     """Shows how a run goes."""
 
-    def start(self, total: int) -> None: ...
+    def start(self, total: int, done: int = 0) -> None: ...
     def update(self, metrics: Mapping[str, float]) -> None: ...
     def message(self, text: str) -> None: ...
     def stop(self) -> None: ...
@@ -116,25 +116,36 @@ class GRPOTrainer:
             stop=self._train_envs[0].tool_env.tool_format.stop,
         )
 
-    def run(self, progress: Progress | None = None) -> Path:
+    def run(self, progress: Progress | None = None, resumed: RunFolder | None = None) -> Path:
         """Trains to the last step, or until interrupted.
 
         The first Ctrl-C lets the step under way end; the run then stops with a checkpoint. The second stops at once.
+
+        Args:
+            progress: Shows how the run goes.
+            resumed: The folder of an interrupted run to go on with, where `restore` was given its latest checkpoint; a new
+                folder by default.
 
         Returns:
             The run folder.
 
         Raises:
-            ConfigError: The run folder cannot be made.
+            ConfigError: The run folder cannot be made, or all steps are taken already.
             InfrastructureError: Every episode of a step was lost to a failing sandbox.
         """
         config = self.config
-        with RunFolder.create(config.runs, dump_toml(config), config.name) as folder, _stop_on_interrupt(progress) as stop:
+        if self.steps_done >= config.steps:
+            raise ConfigError(
+                f"all steps are taken already, {self.steps_done}; give more, such as steps={2 * config.steps}"
+            )
+        folder = resumed or RunFolder.create(config.runs, dump_toml(config), config.name)
+        with folder, _stop_on_interrupt(progress) as stop:
             if progress:
                 progress.message(f"run folder: {folder.path}")
-                progress.start(config.steps)
+                progress.start(config.steps, self.steps_done)
             try:
-                self._log(folder, self.evaluate(folder), progress)
+                if self.steps_done == 0:
+                    self._log(folder, self.evaluate(folder), progress)
                 last = False
                 while not last:
                     metrics = self.step(folder)
@@ -193,6 +204,18 @@ class GRPOTrainer:
         state = {"steps_done": self.steps_done, "learner": self.learner.state_dict()}
         return folder.save_checkpoint(self.steps_done, self.learner.model, self.tokenizer, state)
 
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a checkpoint of `save`, whose model this trainer was made with.
+
+        On a CPU, with as many threads, what follows is to the bit what would have followed without the interruption: every
+        random choice comes from streams that follow from the seed, the step and the episode.
+
+        Args:
+            state: What `load_trainer_state` read.
+        """
+        self.steps_done = int(state["steps_done"])
+        self.learner.load_state_dict(state["learner"])
+
     def close(self) -> None:
         """Closes the environments. May be called twice."""
         for env in (*self._train_envs, *self._eval_envs):
@@ -213,14 +236,15 @@ class GRPOTrainer:
         return episodes
 
     def _train_requests(self, step: int) -> list[EpisodeRequest]:
-        config = self.config.rollout
+        config, saar = self.config.rollout, self.config.saar
         problems = len(self._train_envs[0].tool_env.dataset.problems)
         requests = []
         for group, index in enumerate(problem_indices(self.config.seed, step, config.problems, problems)):
-            purified = _purified_members(self.config.saar.share, config.group_size, self._stream(_SHARE, step, group))
+            rng = self._stream(_SHARE, step, group)
+            purified = _purified_members(saar.share_at(step, self.config.steps), saar.mixing, config.group_size, rng)
             for member in range(config.group_size):
                 stream = (self.config.seed, _TRAIN, step, group, member)
-                requests.append(EpisodeRequest(index, stream, group, saar=member < purified))
+                requests.append(EpisodeRequest(index, stream, group, saar=member in purified))
         return requests
 
     def _stream(self, *purpose: int) -> np.random.Generator:
@@ -246,9 +270,11 @@ def problem_indices(seed: int, step: int, count: int, problems: int) -> list[int
     return indices
 
 
-def _purified_members(share: float, group_size: int, rng: np.random.Generator) -> int:
-    """Returns how many episodes of a group are purified: ``share * group_size``, rounded at random to a whole number."""
-    return int(np.floor(share * group_size + rng.random()))
+def _purified_members(share: float, mixing: str, group_size: int, rng: np.random.Generator) -> set[int]:
+    """Returns which episodes of a group are purified."""
+    if mixing == "episode":
+        return set(np.flatnonzero(rng.random(group_size) < share).tolist())
+    return set(range(int(np.floor(share * group_size + rng.random()))))
 
 
 def _training_metrics(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from cleaner_env.errors import ModelError
+from cleaner_env.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 LoadedModel: TypeAlias = "tuple[PreTrainedModel, PreTrainedTokenizerBase]"
 
-__all__ = ["LoadedModel", "load_model", "quiet_transformers"]
+__all__ = ["LoadedModel", "check_new_directory", "load_model", "quiet_transformers", "save_model"]
 
 _LOCAL: Final = {"local_files_only": True, "trust_remote_code": False}
 _SHOWN: Final = 200
@@ -68,6 +70,44 @@ def load_model(directory: str | Path, dtype: str | torch.dtype = "auto") -> Load
         )
     model.eval()
     return model, tokenizer
+
+
+def save_model(directory: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """Writes a model and its tokenizer as a directory that `load_model` takes; it appears only once it is whole.
+
+    Args:
+        directory: Must not exist; the folders above it are made if need be.
+        model: Saved with ``save_pretrained``.
+        tokenizer: Likewise.
+
+    Returns:
+        The directory.
+
+    Raises:
+        ConfigError: The directory exists.
+    """
+    target = Path(directory)
+    check_new_directory(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        with quiet_transformers():
+            model.save_pretrained(unfinished)
+            tokenizer.save_pretrained(unfinished)
+        unfinished.replace(target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return target
+
+
+def check_new_directory(directory: str | Path) -> None:
+    """Makes sure that `save_model` may write to a directory, before costly work.
+
+    Raises:
+        ConfigError: It exists.
+    """
+    if Path(directory).exists():
+        raise ConfigError(f"{directory} exists already; delete it or choose another directory")
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from cleaner_env.agents.engine import Engine, Sampling
 from cleaner_env.agents.rendering import Renderer
 from cleaner_env.conversation import Completion, Conversation
 from cleaner_env.env import ToolUseEnv, Transition
-from cleaner_env.wrappers.recording import recorded_turn
-from cleaner_env.wrappers.records import EpisodeRecord, RecordedTurn, describe_repair
+from cleaner_env.wrappers.purification import Turn
+from cleaner_env.wrappers.recording import take_turn
+from cleaner_env.wrappers.records import EpisodeRecord, describe_repair
 from cleaner_env.wrappers.saar import Repair, SAARWrapper
 
 __all__ = ["Episode", "EpisodeRequest", "run_episodes"]
@@ -63,7 +64,7 @@ class Episode:
     info: dict[str, Any]
     sampled_tokens: int
     repairs: tuple[Repair, ...] = ()
-    turns: tuple[RecordedTurn, ...] = ()
+    turns: tuple[Turn, ...] = ()
     env_id: str | None = None
     tool_format: str | None = None
     masked_turns: tuple[int, ...] = ()
@@ -108,7 +109,7 @@ class _Running:
     conversation: Conversation
     generator: np.random.Generator
     sampled_tokens: int = 0
-    turns: list[RecordedTurn] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
 
     @property
     def tool_env(self) -> ToolUseEnv:
@@ -182,9 +183,8 @@ def _start(env: gym.Env[Conversation, str], request: EpisodeRequest) -> _Running
 def _step(episode: _Running, turn: Completion) -> Episode | None:
     """Takes a turn; returns the episode if that ended it."""
     episode.sampled_tokens += len(turn.token_ids)
-    conversation, reward, terminated, truncated, info = episode.env.step(turn)
-    transition = conversation, float(reward), terminated, truncated, info
-    episode.turns.append(recorded_turn(episode.tool_env, turn, transition))
+    transition, taken = take_turn(episode.env, turn)
+    episode.turns.append(taken)
     return _after(episode, transition)
 
 

@@ -24,6 +24,7 @@ NaN and infinities, which JSON lacks, are written as ``null``.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -38,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cleaner_env.agents.models import quiet_transformers
 from cleaner_env.agents.plots import plot_curves
 from cleaner_env.errors import ConfigError
-from cleaner_env.wrappers.records import append_records, json_line
+from cleaner_env.wrappers.records import append_records, check_writable, json_line, write_whole
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -55,7 +56,8 @@ _CHECKPOINT: Final = re.compile(r"step-(\d{6,})")
 class RunFolder:
     """One run's folder. Use `create` for a new run and `reopen` for one that goes on.
 
-    Files are written so that a killed run leaves whole lines and whole checkpoints.
+    Files are written so that a killed run leaves whole lines and whole checkpoints. One process at a time writes to a
+    folder; an instance made with its path alone is for reading.
 
     Attributes:
         path: The folder.
@@ -64,6 +66,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._tensorboard: SummaryWriter | None = None
+        self._lock = -1
 
     @classmethod
     def create(cls, root: str | Path, config_toml: str, name: str | None = None) -> RunFolder:
@@ -77,30 +80,43 @@ class RunFolder:
         Raises:
             ConfigError: The name is no plain name, or a folder of this name exists and is not empty.
         """
-        path = _named_folder(Path(root), name) if name is not None else _dated_folder(Path(root))
-        _write_atomically(path / "config.toml", config_toml.encode("utf-8"))
-        return cls(path)
+        run = cls(_named_folder(Path(root), name) if name is not None else _dated_folder(Path(root)))
+        run._acquire()
+        run.write_config(config_toml)
+        return run
 
     @classmethod
     def reopen(cls, path: str | Path) -> RunFolder:
-        """Opens the folder of a run that goes on from its latest checkpoint.
+        """Opens the folder of a run that goes on from its latest checkpoint, or from its beginning where it has none.
 
         What was logged after that checkpoint is dropped, since those steps are taken again.
 
         Raises:
-            ConfigError: The folder is none, or has no checkpoint.
+            ConfigError: The folder is none, or another process has it.
         """
-        run = cls(Path(path))
-        if not (run.path / "config.toml").is_file():
+        if not (Path(path) / "config.toml").is_file():
             raise ConfigError(f"{path} is no run folder, it has no config.toml")
-        checkpoint = run.latest_checkpoint()
-        if checkpoint is None:
-            raise ConfigError(f"the run in {path} has no checkpoint to go on from; start a new run")
+        run = cls(Path(path))
+        run._acquire()
+        check_writable(run.path / "episodes.jsonl")  # before anything is changed
         for leftover in run._checkpoints.glob(".*"):
             shutil.rmtree(leftover, ignore_errors=True)
+        checkpoint = run.latest_checkpoint()
         for name in ("metrics.jsonl", "episodes.jsonl"):
-            run._keep_until(run.path / name, _step_of(checkpoint))
+            run._keep_until(run.path / name, _step_of(checkpoint) if checkpoint else -1)
         return run
+
+    def write_config(self, config_toml: str) -> None:
+        """Replaces ``config.toml``."""
+        write_whole(self.path / "config.toml", config_toml.encode("utf-8"))
+
+    def _acquire(self) -> None:
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise ConfigError(f"the run in {self.path} still goes on in another process; wait for it, or end it") from None
 
     @property
     def _checkpoints(self) -> Path:
@@ -185,10 +201,13 @@ class RunFolder:
         return target
 
     def close(self) -> None:
-        """Closes the TensorBoard events. May be called twice."""
+        """Closes the TensorBoard events and gives the folder free. May be called twice."""
         writer, self._tensorboard = self._tensorboard, None
         if writer is not None:
             writer.close()
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
     def __enter__(self) -> RunFolder:
         return self
@@ -198,9 +217,9 @@ class RunFolder:
 
     @staticmethod
     def _keep_until(file: Path, step: int) -> None:
-        kept = [line for line in _read_lines(file) if line["step"] <= step]
         if file.exists():
-            _write_atomically(file, b"".join(map(json_line, kept)))
+            with file.open("rb") as lines:
+                write_whole(file, (line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step))
 
 
 def load_trainer_state(checkpoint: str | Path) -> dict[str, Any]:
@@ -244,12 +263,6 @@ def _dated_folder(root: Path) -> Path:
 
 def _step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("step-"))
-
-
-def _write_atomically(file: Path, content: bytes) -> None:
-    scratch = file.with_name(f".{file.name}.{os.getpid()}")
-    scratch.write_bytes(content)
-    scratch.replace(file)
 
 
 def _read_lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -11,12 +11,15 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+from cleaner_env.conversation import Conversation
 from cleaner_env.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["SFTConfig", "SFTExample", "SFTProgress", "sft"]
+    from cleaner_env.agents.rendering import Renderer
+
+__all__ = ["SFTConfig", "SFTExample", "SFTProgress", "conversation_example", "sft"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,23 @@ class SFTExample:
 
     token_ids: tuple[int, ...]
     learn: tuple[bool, ...]
+
+
+def conversation_example(conversation: Conversation, renderer: Renderer, learn: Sequence[bool] | None = None) -> SFTExample:
+    """Renders a conversation, to learn what the assistant says in it and nothing else.
+
+    Args:
+        conversation: Begins with a system or user message.
+        renderer: Renders it.
+        learn: Which of the assistant's turns to learn, all by default.
+    """
+    rendered = renderer.render(conversation)
+    mask = list(rendered.action_mask)
+    for turn, learned in enumerate(learn or ()):
+        if not learned:
+            span = rendered.turn_span(turn)
+            mask[span.start : span.stop] = [False] * len(span)
+    return SFTExample(rendered.token_ids, tuple(mask))
 
 
 @dataclass(frozen=True)
@@ -47,8 +67,8 @@ class SFTConfig:
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "batch_tokens", "max_grad_norm"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be positive, got {getattr(self, name)!r}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)!r}")
         if not 0 <= self.warmup < 1:
             raise ConfigError(f"warmup must lie in [0, 1), got {self.warmup!r}")
 

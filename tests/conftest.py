@@ -1,6 +1,8 @@
 """Settings for all tests."""
 
+import importlib.util
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -20,6 +22,18 @@ settings.load_profile("cleaner")
 def python_call():
     """Writes a turn that calls the tool in the fenced format."""
     return lambda code, reasoning="": f"{reasoning}```python\n{code}\n```"
+
+
+@pytest.fixture(scope="session")
+def parity_env(request):
+    """The id of an environment that a model of random weights solves half of the time, for a process with its folder on
+    the path; it is registered in this one."""
+    file = request.config.rootpath / "tests" / "agents" / "parity_task.py"
+    spec = importlib.util.spec_from_file_location("parity_task", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["parity_task"] = module
+    spec.loader.exec_module(module)
+    return f"parity_task:{module.ENV_ID}"
 
 
 @pytest.fixture(scope="session")

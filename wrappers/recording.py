@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +19,34 @@ import gymnasium as gym
 from cleaner_env.conversation import Conversation
 from cleaner_env.env import ToolUseEnv, Transition
 from cleaner_env.errors import ConfigError
+from cleaner_env.wrappers.purification import Turn
 from cleaner_env.wrappers.records import (
+    RESERVED_KEYS,
     EpisodeRecord,
-    RecordedTurn,
     append_records,
     check_writable,
     describe_repair,
-    json_line,
+    plain_json,
 )
 from cleaner_env.wrappers.saar import SAARWrapper
 
-__all__ = ["RecordEpisodes", "recorded_turn"]
+__all__ = ["RecordEpisodes", "take_turn"]
 
 
-def recorded_turn(env: ToolUseEnv, action: str, transition: Transition, seconds: float | None = None) -> RecordedTurn:
-    """Returns what a step said and did, for `EpisodeRecord.turns`.
+def take_turn(env: gym.Env[Conversation, str], action: str) -> tuple[Transition, Turn]:
+    """Takes a step, and returns the transition along with what was said and what became of it.
 
     Args:
-        env: The environment under all wrappers.
-        action: What ``step`` was given.
-        transition: What it returned.
-        seconds: How long it took.
+        env: A `ToolUseEnv`, possibly wrapped.
+        action: The assistant's turn.
     """
-    observation, info = transition[0], transition[4]
+    observation, reward, terminated, truncated, info = env.step(action)
+    transition = observation, float(reward), terminated, truncated, info
     # Where an answer gives a repair up at the end of the budget, `info` still speaks of the call before it.
-    if not env.tool_format.parse(action).has_call:
-        return RecordedTurn(action, seconds=seconds)
-    answered = observation[-1]["role"] == "tool" and info["tool_status"] != "infrastructure_error"
-    content = observation[-1]["content"] if answered else None
-    return RecordedTurn(action, content, info["tool_status"], info["error_type"], seconds)
+    if not _tool_env(env).tool_format.parse(action).has_call:
+        return transition, Turn(action)
+    content = observation[-1]["content"] if observation[-1]["role"] == "tool" else None
+    return transition, Turn(action, content, info["tool_status"], info["error_type"])
 
 
 class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.RecordConstructorArgs):
@@ -101,9 +101,13 @@ class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.util
         self._tokens = tokens
         self._saar = _find_saar(env)
         self._seed: int | None = None
-        self._turns: list[RecordedTurn] = []
+        self._turns: list[Turn] = []
         self._rewards = 0.0
         self._latest: Transition | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The environment underneath begins anew when it is copied or unpickled; its episode is this one's to write.
+        return {**vars(self), "_latest": None, "_turns": []}
 
     @property
     def path(self) -> Path:
@@ -113,9 +117,7 @@ class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.util
     @property
     def tool_env(self) -> ToolUseEnv:
         """The environment underneath."""
-        env = self.unwrapped
-        assert isinstance(env, ToolUseEnv)
-        return env
+        return _tool_env(self)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -139,9 +141,8 @@ class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.util
         if self._latest is not None and self.tool_env.conversation != self._latest[0]:
             raise ConfigError("the history was rewritten behind RecordEpisodes; put it around SAARWrapper, not inside")
         began = time.perf_counter()
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        transition = observation, float(reward), terminated, truncated, info
-        self._turns.append(recorded_turn(self.tool_env, action, transition, time.perf_counter() - began))
+        transition, turn = take_turn(self.env, action)
+        self._turns.append(replace(turn, seconds=time.perf_counter() - began))
         return self._after(transition)
 
     def truncate(self) -> Transition:
@@ -188,6 +189,12 @@ class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.util
         append_records(self._path, [record.as_json(self._tokens)])
 
 
+def _tool_env(env: gym.Env[Conversation, str]) -> ToolUseEnv:
+    inner = env.unwrapped
+    assert isinstance(inner, ToolUseEnv)
+    return inner
+
+
 def _find_saar(env: gym.Env[Any, Any]) -> SAARWrapper | None:
     while isinstance(env, gym.Wrapper):
         if isinstance(env, SAARWrapper):
@@ -197,12 +204,11 @@ def _find_saar(env: gym.Env[Any, Any]) -> SAARWrapper | None:
 
 
 def _checked_labels(labels: Mapping[str, Any]) -> dict[str, Any]:
-    empty = EpisodeRecord(None, None, (), (), ()).as_json()
     for name in labels:
-        if not isinstance(name, str) or name in empty:
+        if not isinstance(name, str) or name in RESERVED_KEYS:
             raise ConfigError(f"labels need names of their own, got {name!r:.80}, which the schema uses or is no text")
     try:
-        checked: dict[str, Any] = json.loads(json_line(labels))
+        checked: dict[str, Any] = json.loads(json.dumps(plain_json(labels), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"labels must be JSON values: {error}") from None
     return checked

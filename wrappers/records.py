@@ -12,16 +12,17 @@ purified             whether failed calls were to be purified
 start                the messages that the episode began with
 turns                everything the assistant said, in order: objects with ``action``, ``observation`` (the content of
                      the tool message, ``null`` where there is none), ``tool_status``, ``error_type`` and ``seconds``
-                     (spent in ``step``, ``null`` where they were not measured)
+                     (spent in ``step``; ``null`` in runs and evaluations, whose lines depend on seeds alone)
 conversation         the final history; of a purified episode, the purified one
 repairs              what purification did: objects with ``turn`` (assistant turns before the failed one in the final
                      history), ``raw_turns`` (how many of ``turns`` it took up), ``attempts``, ``outcome``
                      (``"shallow"``, ``"deep"``, ``"failed"``, ``"abandoned"``, ``null`` where the episode ended
-                     first) and ``similarity``
+                     first), ``similarity``, ``hidden_tokens`` (sampled, and in the history no more) and
+                     ``logprob_gap`` (`Repair`; ``null`` where no agent measured it)
 reward               the sum of the episode's rewards
 terminated,          as in Gymnasium; neither where the episode was given up before its end
 truncated
-info                 the last ``info`` (`cleaner_env.env`)
+info                 the last ``info`` (`cleaner_env.env`); what is no JSON value in it, as its ``repr``
 ===================  ========================================================================================
 
 A message is ``{"role", "content"}``. An action or a content is text, or, where tokens were asked for, the object that
@@ -43,30 +44,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cleaner_env.conversation import Conversation, decode_conversation, encode_conversation
-from cleaner_env.errors import ConfigError, DataError
+from cleaner_env.errors import ConfigError, DataError, InfrastructureError
 from cleaner_env.wrappers.purification import Turn
 
 if TYPE_CHECKING:
     from cleaner_env.wrappers.saar import Repair
 
 __all__ = [
+    "RESERVED_KEYS",
     "SCHEMA",
     "EpisodeRecord",
-    "RecordedTurn",
     "append_records",
     "check_writable",
     "describe_repair",
     "episodes_file",
     "json_line",
+    "plain_json",
     "read_episodes",
     "write_whole",
 ]
 
 SCHEMA: Final = 2
-_LONGEST_TAIL: Final = 1 << 16
-
-
-RecordedTurn = Turn
+_CHUNK: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class EpisodeRecord:
     Example:
         >>> start = ({"role": "user", "content": "What is 6 * 7?"},)
         >>> said = ({"role": "assistant", "content": "42"},)
-        >>> record = EpisodeRecord("p-1", "exam", start=start, turns=(RecordedTurn("42"),), conversation=start + said)
+        >>> record = EpisodeRecord("p-1", "exam", start=start, turns=(Turn("42"),), conversation=start + said)
         >>> EpisodeRecord.from_json(json.loads(json_line(record.as_json()))) == record
         True
     """
@@ -84,7 +83,7 @@ class EpisodeRecord:
     problem_id: str | None
     dataset: str | None
     start: Conversation
-    turns: tuple[RecordedTurn, ...]
+    turns: tuple[Turn, ...]
     conversation: Conversation
     env_id: str | None = None
     tool_format: str | None = None
@@ -149,10 +148,7 @@ class EpisodeRecord:
         """
         if not isinstance(value, dict):
             raise ValueError("an episode must be a JSON object")
-        schema = value.get("schema")
-        if schema != SCHEMA:
-            told = "written by an older version, " if isinstance(schema, int) and schema < SCHEMA else ""
-            raise ValueError(f"{told}schema {schema!r:.40}, and this version reads schema {SCHEMA}; play the run again")
+        _check_schema(value.get("schema"))
         keys = {name: _checked(value, name, *_KEYS[name]) for name in _KEYS}
         for name in ("start", "conversation"):
             keys[name] = _conversation(keys[name], name)
@@ -164,7 +160,7 @@ class EpisodeRecord:
             turns=turns,
             repairs=repairs,
             stream=None if stream is None else tuple(stream),
-            labels={name: item for name, item in value.items() if name not in _KEYS and name != "schema"},
+            labels={name: item for name, item in value.items() if name not in RESERVED_KEYS},
         )
 
 
@@ -176,6 +172,8 @@ def describe_repair(repair: Repair) -> dict[str, Any]:
         "attempts": repair.attempts,
         "outcome": repair.outcome,
         "similarity": repair.similarity,
+        "hidden_tokens": repair.hidden_tokens,
+        "logprob_gap": repair.logprob_gap,
     }
 
 
@@ -215,94 +213,118 @@ def read_episodes(path: str | Path) -> Iterator[EpisodeRecord]:
                 raise DataError(f"{file}:{number}: {reason}") from None
 
 
-def check_writable(path: str | Path) -> None:
+def check_writable(path: str | os.PathLike[str]) -> None:
     """Checks that episodes may be appended to a file: that its folder exists, and that it holds nothing else.
 
     Raises:
         ConfigError: They may not.
     """
     file = Path(path)
-    if file.is_dir() or not file.parent.is_dir():
-        reason = "is a folder" if file.is_dir() else "lies in a folder that does not exist"
-        raise ConfigError(f"{file} {reason}; give the path of a file for episodes, such as episodes.jsonl")
+    if not file.parent.is_dir():
+        raise ConfigError(f"{file} lies in a folder that does not exist; make the folder first")
     if not file.exists():
         return
+    if not file.is_file():
+        raise ConfigError(f"{file} is no plain file; give the path of a file for episodes, such as episodes.jsonl")
+    begin = f'{{"schema": {SCHEMA}, '.encode()
     with file.open("rb") as lines:
-        begins = lines.read(16)
-    if begins and not f'{{"schema": {SCHEMA}, '.encode().startswith(begins[:13]):
-        raise ConfigError(f"{file} exists and holds no episodes of schema {SCHEMA}; choose another file")
+        found = lines.read(len(begin))
+    if not begin.startswith(found):
+        raise ConfigError(f"{file} holds something other than episodes of schema {SCHEMA}; choose another file, or move it")
 
 
-def append_records(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
+def append_records(path: str | os.PathLike[str], records: Iterable[Mapping[str, Any]]) -> None:
     """Appends objects as whole lines, which the end of this process, however sudden, does not touch any more.
 
     Raises:
-        OSError: The file cannot be written; it is as it was before.
+        InfrastructureError: The file cannot be written, as when the disk is full; what was in it is still there.
     """
     content = b"".join(map(json_line, records))
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        size = _drop_unfinished_line(descriptor)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
-            written = 0
-            while written < len(content):
-                written += os.write(descriptor, content[written:])
-        except BaseException:
-            os.ftruncate(descriptor, size)
-            raise
-    finally:
-        os.close(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _append(descriptor, content)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise InfrastructureError(f"cannot append episodes to {os.fspath(path)}: {error.strerror}") from error
 
 
-def write_whole(path: str | Path, content: bytes) -> None:
-    """Writes a file that appears when it is complete, or not at all; one that is there is replaced.
+def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes]) -> None:
+    """Writes a file that appears when it is complete, or not at all; a file that is there is replaced.
 
     Raises:
         ConfigError: It cannot be written.
     """
-    file = Path(path)
+    file = Path(path).resolve()  # a link is followed, not replaced
+    if file.exists() and not file.is_file():
+        raise ConfigError(f"cannot write {path}: it is no plain file")
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        scratch.write_bytes(content)
+        with scratch.open("wb") as pieces:
+            pieces.writelines([content] if isinstance(content, bytes) else content)
         scratch.replace(file)
     except OSError as error:
-        raise ConfigError(f"cannot write {file}: {error.strerror}") from None
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
     finally:
         scratch.unlink(missing_ok=True)
 
 
 def json_line(value: Mapping[str, Any]) -> bytes:
-    """Returns an object as one line of strict JSON."""
-    text = json.dumps(_strict(value), ensure_ascii=False, allow_nan=False)
+    """Returns an object as one line of strict JSON; what is no JSON value stands as its ``repr``."""
+    text = json.dumps(plain_json(value), ensure_ascii=False, allow_nan=False, default=repr)
     return (text + "\n").encode("utf-8", errors="backslashreplace")  # a lone surrogate becomes its JSON escape
 
 
-def _drop_unfinished_line(descriptor: int) -> int:
-    """Cuts off what a killed writer left, none being at work while the lock is held; returns the size of the file."""
-    size = end = os.fstat(descriptor).st_size
-    while end:
-        begin = max(0, end - _LONGEST_TAIL)
-        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
-        end = begin if newline < 0 else begin + newline + 1
-        if newline >= 0:
-            break
-    if end < size:
-        os.ftruncate(descriptor, end)
-    return end
-
-
-def _strict(value: Any) -> Any:
-    """Returns plain JSON values: NumPy and torch numbers as Python's, NaN and infinities as ``None``."""
+def plain_json(value: Any) -> Any:
+    """Returns JSON values: NumPy's and torch's numbers and arrays as Python's, NaN and infinities as ``None``."""
     if isinstance(value, Mapping):
-        return {str(key): _strict(item) for key, item in value.items()}
+        return {str(key): plain_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
+        return [plain_json(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain_json(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _append(descriptor: int, content: bytes) -> None:
+    """Appends to a locked file, or leaves it as it is, without what a killed writer left behind its last line."""
+    size = os.fstat(descriptor).st_size
+    rest = _after_last_newline(descriptor, size)
+    if rest and _is_json(rest):
+        content = b"\n" + content  # an episode that only lacks its newline, as editors leave it
+    elif rest:
+        size -= len(rest)
+        os.ftruncate(descriptor, size)
+    try:
+        while content:
+            content = content[os.write(descriptor, content) :]
+    except BaseException:
+        os.ftruncate(descriptor, size)
+        raise
+
+
+def _after_last_newline(descriptor: int, size: int) -> bytes:
+    rest = b""
+    while len(rest) < size:
+        begin = max(0, size - len(rest) - _CHUNK)
+        chunk = os.pread(descriptor, size - len(rest) - begin, begin)
+        _, newline, after = chunk.rpartition(b"\n")
+        rest = after + rest
+        if newline:
+            break
+    return rest
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        _parse(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _texts(conversation: Conversation) -> list[dict[str, object]]:
@@ -340,7 +362,18 @@ _KEYS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
     "truncated": ("true or false", (bool,)),
     "info": ("an object", (dict,)),
 }
+RESERVED_KEYS: Final = frozenset({"schema", *_KEYS})
+"""The names that a writer's own keys cannot have."""
 _OUTCOMES: Final = ("shallow", "deep", "failed", "abandoned", None)
+
+
+def _check_schema(schema: Any) -> None:
+    if schema == SCHEMA:
+        return
+    if not isinstance(schema, int):
+        raise ValueError(f"no recorded episode: schema must be {SCHEMA}, got {schema!r:.40}")
+    way_out = "record the episodes again" if schema < SCHEMA else "update cleaner-env"
+    raise ValueError(f"an episode of schema {schema}, and this version of cleaner-env reads schema {SCHEMA}; {way_out}")
 
 
 def _checked(value: Any, name: str, wanted: str, types: tuple[type, ...], where: str = "") -> Any:
@@ -365,18 +398,22 @@ def _conversation(value: list[Any], name: str) -> Conversation:
     return conversation
 
 
-def _turn(value: Any, where: str) -> RecordedTurn:
+def _turn(value: Any, where: str) -> Turn:
     action = _checked(value, "action", "text or a completion", (str, dict), where)
     (message,) = _conversation([{"role": "assistant", "content": action}], f"{where}.action")
-    texts = (_checked(value, name, "text or null", _TEXT, where) for name in ("observation", "tool_status", "error_type"))
-    return RecordedTurn(message["content"], *texts, _checked(value, "seconds", "a number or null", _NUMBER, where))
+    observation, status, error = (
+        _checked(value, name, "text or null", _TEXT, where) for name in ("observation", "tool_status", "error_type")
+    )
+    seconds = _checked(value, "seconds", "a number or null", _NUMBER, where)
+    return Turn(message["content"], observation, status, error, seconds)
 
 
 def _repair(value: Any, where: str) -> dict[str, Any]:
-    for name in ("turn", "raw_turns", "attempts"):
+    for name in ("turn", "raw_turns", "attempts", "hidden_tokens"):
         if _checked(value, name, "a whole number", (int,), where) < 0:
             raise ValueError(f"{where}.{name} must not be negative, got {value[name]}")
-    _checked(value, "similarity", "a number or null", _NUMBER, where)
+    for name in ("similarity", "logprob_gap"):
+        _checked(value, name, "a number or null", _NUMBER, where)
     if value.get("outcome", "") not in _OUTCOMES:
         raise ValueError(f"{where}.outcome must be one of {_OUTCOMES}, got {value.get('outcome', '')!r:.60}")
     return dict(value)

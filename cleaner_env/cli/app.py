@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from cleaner_env import __version__
-from cleaner_env.cli import data, evaluate, models, replay, sandbox, train, view
+from cleaner_env.cli import data, evaluate, models, replay, sandbox, sft, train, view
 from cleaner_env.errors import CleanerError, InfrastructureError
 
 __all__ = ["app", "main"]
@@ -54,6 +54,7 @@ app = typer.Typer(
 )
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("sft", epilog=sft.EXAMPLES)(sft.sft)
 app.command("replay", epilog=replay.EXAMPLES)(replay.replay)
 app.command("view", epilog=view.EXAMPLES)(view.view)
 app.add_typer(models.app, name="models")

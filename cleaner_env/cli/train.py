@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from cleaner_env.errors import ConfigError
 
 if TYPE_CHECKING:
     from cleaner_env.agents.grpo import GRPOConfig
@@ -14,7 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "train"]
 
-EXAMPLES = "Examples:\n\n  cleaner train --dry-run\n\n  cleaner train --config run.toml saar.share=0 seed=1"
+EXAMPLES = (
+    "Examples:\n\n"
+    "  cleaner train --dry-run\n\n"
+    "  cleaner train --config run.toml saar.share=0 seed=1\n\n"
+    "  cleaner train --resume runs/RUN steps=50"
+)
 
 
 def train(
@@ -23,29 +31,45 @@ def train(
         typer.Argument(metavar="[OPTION=VALUE]...", help="Options, such as saar.share=0.5 or env.max_turns=4."),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file with options.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="The folder of an interrupted run, to go on from its latest checkpoint with its own options."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every option with its value, and stop.")] = False,
 ) -> None:
     """Train a model with GRPO on episodes whose failed tool calls are purified.
 
     Without options: a tiny model on arithmetic, half of each group purified. Options given here override those of the file.
-    Ctrl-C ends the run after the step under way, with a checkpoint.
+    Ctrl-C ends the run after the step under way, with a checkpoint; --resume goes on from there, or after anything worse.
     """
     from cleaner_env.agents.grpo_config import GRPOConfig
     from cleaner_env.cli.progress import TrainingProgress
     from cleaner_env.config import dump_toml, load_config
 
-    resolved = load_config(GRPOConfig, config, options or [])
+    if resume is not None and config is not None:
+        raise ConfigError(f"a resumed run has its own options; leave out --config {config}, or give single options")
+    if resume is not None and not (resume / "config.toml").is_file():
+        raise ConfigError(f"{resume} is no run folder, it has no config.toml")
+    resolved = load_config(GRPOConfig, config if resume is None else resume / "config.toml", options or [])
     if dry_run:
         typer.echo(dump_toml(resolved), nl=False)
         return
     from cleaner_env.agents.grpo import GRPOTrainer, check_environments
+    from cleaner_env.agents.models import load_model
+    from cleaner_env.agents.run_folder import RunFolder, load_trainer_state
 
     check_environments(resolved)  # before the cold start, which takes a minute or two
-    with TrainingProgress() as progress:
-        model, tokenizer = _initial_policy(resolved, progress)
-        with GRPOTrainer(resolved, model, tokenizer) as trainer:
-            folder = trainer.run(progress)
-            finished = trainer.steps_done == resolved.steps
+    with TrainingProgress() as progress, ExitStack() as stack:
+        resumed = stack.enter_context(RunFolder.reopen(resume)) if resume is not None else None
+        checkpoint = resumed.latest_checkpoint() if resumed else None
+        model, tokenizer = load_model(checkpoint, "float32") if checkpoint else _initial_policy(resolved, progress)
+        trainer = stack.enter_context(GRPOTrainer(resolved, model, tokenizer))
+        if checkpoint:
+            trainer.restore(load_trainer_state(checkpoint))
+        if resumed and options:
+            resumed.write_config(dump_toml(resolved))
+        folder = trainer.run(progress, resumed)
+        finished = trainer.steps_done == resolved.steps
     typer.echo(folder)
     if not finished:
         raise KeyboardInterrupt

@@ -43,8 +43,9 @@ def view(
     if out.resolve() == file.resolve():
         raise ConfigError(f"{out} holds the episodes; give another file with --out")
     episodes = read_episodes(file)
-    records = list(deque(episodes, limit) if last else islice(episodes, limit))
-    write_whole(out, build_page(records, str(run)).encode("ascii"))
-    if next(episodes, None) is not None:
+    page = build_page(deque(episodes, limit) if last else islice(episodes, limit), str(run))
+    more = next(episodes, None) is not None
+    write_whole(out, page.encode("ascii"))
+    if more:
         typer.echo(f"shows the first {limit:,} episodes; --last shows the last ones, --limit more", err=True)
     typer.echo(out)

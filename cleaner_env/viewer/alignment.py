@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cleaner_env.conversation import Conversation, Message
-from cleaner_env.wrappers.records import EpisodeRecord, RecordedTurn
+from cleaner_env.wrappers.purification import Turn
+from cleaner_env.wrappers.records import EpisodeRecord
 
 __all__ = ["Row", "align"]
 
@@ -22,7 +23,7 @@ class Row:
         repair: The entry of `EpisodeRecord.repairs`, ``None`` where nothing was repaired.
     """
 
-    raw: tuple[RecordedTurn, ...]
+    raw: tuple[Turn, ...]
     purified: Conversation
     repair: dict[str, Any] | None = None
 
@@ -35,7 +36,7 @@ def align(record: EpisodeRecord) -> list[Row]:
     Example:
         >>> say = lambda text: {"role": "assistant", "content": text}
         >>> record = EpisodeRecord(
-        ...     "p", "exam", (), (RecordedTurn("wrong"), RecordedTurn("right"), RecordedTurn("42")),
+        ...     "p", "exam", (), (Turn("wrong"), Turn("right"), Turn("42")),
         ...     (say("right"), say("42")), repairs=({"turn": 0, "raw_turns": 2, "outcome": "deep"},))
         >>> [(len(row.raw), row.purified[0]["content"]) for row in align(record)]
         [(2, 'right'), (1, '42')]

@@ -1,207 +1,5 @@
-"use strict";
-
-const { texts, episodes } = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-
-// A word, a run of spaces, or one other character: what a difference is made of.
-const PIECES = /\s+|[\p{L}\p{N}_]+|[^]/gu;
-const MOST_CELLS = 4000000;
-
-const OUTCOMES = {
-  shallow: "Shallow: the reasoning stays, the code is the correction's",
-  deep: "Deep: the correction stands in place of the whole turn",
-  failed: "Failed: no correction ran, so the last error stands",
-  abandoned: "Abandoned: no further call was made, so the error stands",
-  open: "Open: the episode ended before a correction",
-};
-const RESULTS = {
-  correct: ["\u2713", "correct"],
-  incorrect: ["\u2717", "wrong"],
-  no_answer: ["\u2013", "no answer"],
-  infrastructure_error: ["!", "infrastructure error"],
-  unfinished: ["\u2026", "unfinished"],
-  unknown: ["?", "unknown"],
-};
-
-/** Makes an element. Children are elements or texts; a text can never become markup. */
-function make(tag, properties, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children.filter((child) => child !== null));
-  return element;
-}
-
-const outcomeOf = (repair) => (Object.hasOwn(OUTCOMES, repair.outcome) ? repair.outcome : "open");
-const resultOf = (episode) => RESULTS[Object.hasOwn(RESULTS, episode.result) ? episode.result : "unknown"];
 const repairsOf = (episode) => episode.rows.filter((row) => row.repair).map((row) => outcomeOf(row.repair));
-const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-
-// ---------------------------------------------------------------- differences
-
-/** Which pieces of two texts are common to both: two arrays of [text, isCommon]. */
-function difference(before, after) {
-  const a = before.match(PIECES) || [];
-  const b = after.match(PIECES) || [];
-  let head = 0;
-  while (head < a.length && head < b.length && a[head] === b[head]) head++;
-  let tail = 0;
-  while (tail < a.length - head && tail < b.length - head && a.at(-1 - tail) === b.at(-1 - tail)) tail++;
-  const kept = [new Uint8Array(a.length).fill(1, 0, head), new Uint8Array(b.length).fill(1, 0, head)];
-  kept[0].fill(1, a.length - tail);
-  kept[1].fill(1, b.length - tail);
-  markCommon(a.slice(head, a.length - tail), b.slice(head, b.length - tail), head, kept);
-  return [spans(a, kept[0]), spans(b, kept[1])];
-}
-
-/** Marks a longest common subsequence, where the table for it is not too large. */
-function markCommon(a, b, head, kept) {
-  const width = b.length + 1;
-  if (!a.length || !b.length || (a.length + 1) * width > MOST_CELLS) return;
-  const lengths = new Uint16Array((a.length + 1) * width);
-  for (let i = a.length - 1; i >= 0; i--) {
-    for (let j = b.length - 1; j >= 0; j--) {
-      const here = i * width + j;
-      lengths[here] =
-        a[i] === b[j] ? lengths[here + width + 1] + 1 : Math.max(lengths[here + width], lengths[here + 1]);
-    }
-  }
-  for (let i = 0, j = 0; i < a.length && j < b.length; ) {
-    const here = i * width + j;
-    if (a[i] === b[j]) {
-      kept[0][head + i++] = 1;
-      kept[1][head + j++] = 1;
-    } else if (lengths[here + width] >= lengths[here + 1]) i++;
-    else j++;
-  }
-}
-
-function spans(pieces, kept) {
-  const joined = [];
-  pieces.forEach((piece, position) => {
-    const last = joined.at(-1);
-    if (last && last[1] === kept[position]) last[0] += piece;
-    else joined.push([piece, kept[position]]);
-  });
-  return joined;
-}
-
-const marked = (parts, tag) => parts.map(([text, common]) => (common ? text : make(tag, {}, text)));
-
-// ---------------------------------------------------------------- one episode
-
-/** What a turn says, as blocks: [kind, text]. */
-function blocks(said, verbatim) {
-  if (verbatim || said.length === 1) return [["prose", texts[said[0]]]];
-  return [["prose", texts[said[1]]], ["code", texts[said[2]]]].filter(([kind, text]) => kind === "code" || text.trim());
-}
-
-/** Shows a turn. Where another one is given, what is not in that one is marked. */
-function speech(said, other, tag, verbatim) {
-  const otherBlocks = other ? new Map(blocks(other, verbatim)) : new Map();
-  return blocks(said, verbatim).map(([kind, text]) => {
-    const content = other ? marked(difference(text, otherBlocks.get(kind) || "")[0], tag) : [text];
-    return make("pre", { className: kind }, ...content);
-  });
-}
-
-function toolOutput(text, status, error) {
-  const failed = status !== null && status !== "ok";
-  const label = make("span", { className: failed ? "tool bad" : "tool" }, "tool");
-  if (failed) label.append(` \u2717 ${error && error !== status ? `${error} (${status})` : status}`);
-  return make("div", { className: "output" }, label, text === null ? null : make("pre", {}, text));
-}
-
-function rawTurn([said, observation, status, error, seconds], standing, verbatim, label) {
-  const heading = make("h4", {}, label);
-  if (seconds !== null) heading.append(make("small", {}, ` ${seconds.toFixed(2)} s`));
-  const turn = make("section", { className: "turn" }, heading, ...speech(said, standing, "del", verbatim));
-  if (observation !== -1) turn.append(toolOutput(texts[observation], status, error));
-  else if (status !== null) turn.append(toolOutput(null, status, error));
-  return turn;
-}
-
-function purifiedTurn(messages, failed, verbatim) {
-  const turn = make("section", { className: "turn" }, make("h4", {}, "in the history"));
-  for (const [role, said] of messages) {
-    if (role === "assistant") turn.append(...speech(said, failed, "ins", verbatim));
-    else turn.append(make("div", { className: "output" }, make("span", { className: "tool" }, role), make("pre", {}, texts[said[0]])));
-  }
-  if (!messages.length) turn.append(make("p", { className: "quiet" }, "Nothing of it."));
-  return turn;
-}
-
-const assistantOf = (row) => (row.purified.find(([role]) => role === "assistant") || [null, null])[1];
-
-/** A turn that is in the history as it was said is shown once, any other beside what became of it. */
-function rowElement(row, verbatim) {
-  const standing = assistantOf(row);
-  const [first] = row.raw;
-  if (!row.repair && first && standing && first[0][0] === standing[0]) {
-    return make("article", {}, rawTurn(first, null, verbatim, first[2] === null && first[1] === -1 ? "answer" : "assistant"));
-  }
-  const labels = row.raw.map((_, number) => (number ? `correction ${number}` : row.repair ? "first attempt" : "said"));
-  const raw = row.raw.map((turn, number) => rawTurn(turn, standing, verbatim, labels[number]));
-  const purified = purifiedTurn(row.purified, first && row.repair ? first[0] : null, verbatim);
-  const article = make(
-    "article",
-    { className: "pair" },
-    make("div", { className: "raw" }, make("h3", {}, "Raw"), ...raw),
-    make("div", { className: "purified" }, make("h3", {}, "Purified"), purified),
-  );
-  if (row.repair) article.prepend(decision(row.repair));
-  return article;
-}
-
-function decision(repair) {
-  const outcome = outcomeOf(repair);
-  const [name, told] = OUTCOMES[outcome].split(": ");
-  const line = make("p", { className: `decision ${outcome}` }, make("b", {}, name), ` ${told}.`);
-  const numbers = [];
-  if (repair.similarity !== null) numbers.push(`similarity ${repair.similarity.toFixed(2)}`);
-  if (repair.attempts) numbers.push(plural(repair.attempts, "attempt"));
-  line.append(make("span", { className: "numbers" }, numbers.join(", ")));
-  return line;
-}
-
-function factList(episode) {
-  const list = make("dl", { className: "facts" });
-  const facts = { reward: episode.reward, ...episode.labels, ...episode.facts };
-  for (const [name, value] of Object.entries(facts)) {
-    if (value === null || value === "" || typeof value === "object") continue;
-    list.append(make("div", {}, make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, String(value))));
-  }
-  return list;
-}
-
-function show(index) {
-  const main = byId("episode");
-  const episode = episodes[index];
-  if (!episode) {
-    main.replaceChildren(make("p", { className: "quiet" }, "No episode fits these filters."));
-    return;
-  }
-  const [sign, name] = resultOf(episode);
-  const position = shown.indexOf(index);
-  const step = (offset, label, text) =>
-    make("button", { type: "button", onclick: () => go(offset), disabled: !(position + offset in shown), ariaLabel: label }, text);
-  const toggle = make("button", { type: "button", onclick: toggleVerbatim, ariaPressed: String(state.verbatim) }, "Verbatim");
-  const start = episode.start.map(([role, text]) =>
-    make("details", { open: role !== "system" }, make("summary", {}, role), make("pre", {}, texts[text])),
-  );
-  main.replaceChildren(
-    make(
-      "header",
-      {},
-      make("div", { className: "bar" }, make("button", { type: "button", className: "back", onclick: back }, "\u2190 All episodes"), step(-1, "Previous episode", "\u2191"), step(1, "Next episode", "\u2193"), toggle),
-      make("h2", {}, episode.problem || "(no id)"),
-      make("p", { className: "badges" }, make("span", { className: `badge ${episode.result}` }, `${sign} ${name}`), make("span", { className: "badge" }, episode.purified ? "purification on" : "purification off")),
-      factList(episode),
-    ),
-    make("article", { className: "start" }, ...start),
-    ...episode.rows.map((row) => rowElement(row, state.verbatim)),
-  );
-  main.scrollTop = 0;
-  document.body.dataset.episode = index;
-}
 
 // ---------------------------------------------------------------- filters
 
@@ -314,6 +112,30 @@ function select(index) {
   drawList();
   show(index);
   writeAddress();
+}
+
+function show(index) {
+  if (index < 0) {
+    const reason = episodes.length ? "No episode fits these filters." : "No episode was recorded.";
+    byId("episode").replaceChildren(make("p", { className: "quiet" }, reason));
+    return;
+  }
+  const position = shown.indexOf(index);
+  const button = (properties, text) => make("button", { type: "button", ...properties }, text);
+  const step = (offset, ariaLabel, text) =>
+    button({ onclick: () => go(offset), disabled: !(position + offset in shown), ariaLabel }, text);
+  byId("episode").replaceChildren(
+    make(
+      "div",
+      { className: "bar" },
+      button({ className: "back", onclick: back }, "\u2190 All episodes"),
+      step(-1, "Previous episode", "\u2191"),
+      step(1, "Next episode", "\u2193"),
+      button({ onclick: toggleVerbatim, ariaPressed: String(state.verbatim) }, "Verbatim"),
+    ),
+    ...episodeElements(episodes[index], state.verbatim),
+  );
+  byId("episode").scrollTop = 0;
 }
 
 // ---------------------------------------------------------------- moving about

@@ -17,12 +17,13 @@ import json
 import math
 from collections.abc import Iterable
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
 from cleaner_env.conversation import Conversation
 from cleaner_env.tool_calls import TOOL_FORMATS, ToolFormat
 from cleaner_env.viewer.alignment import Row, align
-from cleaner_env.wrappers.records import EpisodeRecord, RecordedTurn
+from cleaner_env.wrappers.purification import Turn
+from cleaner_env.wrappers.records import EpisodeRecord
 
 __all__ = ["build_page"]
 
@@ -36,14 +37,14 @@ def build_page(records: Iterable[EpisodeRecord], title: str) -> str:
 
     Example:
         >>> said = ({"role": "assistant", "content": "</script>"},)
-        >>> page = build_page([EpisodeRecord("p-1", "exam", (), (RecordedTurn("</script>"),), said)], "a run")
+        >>> page = build_page([EpisodeRecord("p-1", "exam", (), (Turn("</script>"),), said)], "a run")
         >>> page.count("</script>"), "a run" in page
         (2, True)
     """
     texts = _Texts()
     episodes = [_episode(record, texts) for record in records]
     data = {"texts": texts.all, "episodes": episodes}
-    style, script = (_part(name) for name in ("page.css", "page.js"))
+    style, script = _part("page.css"), "".join(map(_part, ("difference.js", "episode.js", "page.js")))
     parts = {
         "TITLE": html.escape(_printable(title)).encode("ascii", "xmlcharrefreplace").decode("ascii"),
         "POLICY": (
@@ -56,6 +57,9 @@ def build_page(records: Iterable[EpisodeRecord], title: str) -> str:
     }
     pieces = _part("page.html").split("@@")
     return "".join(parts[piece] if position % 2 else piece for position, piece in enumerate(pieces))
+
+
+_SHOWN_OF_REPAIRS: Final = ("outcome", "similarity", "attempts", "hidden_tokens", "logprob_gap")
 
 
 class _Texts:
@@ -114,7 +118,7 @@ def _result(record: EpisodeRecord) -> str:
 
 
 def _row(row: Row, texts: _Texts, tool_format: ToolFormat | None) -> dict[str, Any]:
-    repair = row.repair and {name: row.repair.get(name) for name in ("outcome", "similarity", "attempts")}
+    repair = row.repair and {name: row.repair.get(name) for name in _SHOWN_OF_REPAIRS}
     raw = [[_said(turn.action, texts, tool_format), *_answered(turn, texts)] for turn in row.raw]
     purified = [
         [message["role"], _said(message["content"], texts, tool_format if message["role"] == "assistant" else None)]
@@ -131,7 +135,7 @@ def _said(text: str, texts: _Texts, tool_format: ToolFormat | None) -> list[int]
     return [texts.number(text), texts.number(parsed.reasoning), texts.number(parsed.code)]
 
 
-def _answered(turn: RecordedTurn, texts: _Texts) -> list[Any]:
+def _answered(turn: Turn, texts: _Texts) -> list[Any]:
     return [texts.number(turn.observation), turn.tool_status, turn.error_type, turn.seconds]
 
 

@@ -12,18 +12,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from cleaner_env.agents.grpo import (
     EvaluationConfig,
     GRPOConfig,
     GRPOTrainer,
+    LearnerConfig,
     RolloutConfig,
     SAARConfig,
     check_environments,
     problem_indices,
 )
 from cleaner_env.agents.grpo_config import EnvironmentConfig
+from cleaner_env.agents.models import load_model
+from cleaner_env.agents.run_folder import RunFolder, load_trainer_state
 from cleaner_env.agents.scoring import masked_logprobs
 from cleaner_env.errors import ConfigError, DataError
 
@@ -92,6 +96,45 @@ def test_an_existing_run_is_not_overwritten(make_trainer, config):
     make_trainer(config).run()
     with pytest.raises(ConfigError, match="run"):
         make_trainer(config).run()
+
+
+def test_a_restored_run_goes_on_as_though_it_had_not_stopped(make_trainer, config, random_model, tokenizer, parity_env):
+    learner = LearnerConfig(learning_rate=0.01, warmup_steps=9, minibatches=2)
+    config = replace(config, steps=3, learner=learner, env=EnvironmentConfig(id=parity_env))
+    whole = make_trainer(replace(config, name="whole")).run()
+    part = make_trainer(replace(config, name="part", steps=2)).run()
+    with RunFolder.reopen(part) as folder:
+        checkpoint = folder.latest_checkpoint()
+        with GRPOTrainer(config, *load_model(checkpoint, "float32")) as trainer:
+            trainer.restore(load_trainer_state(checkpoint))
+            assert trainer.run(resumed=folder) == part
+    assert metrics_of(part) == metrics_of(whole)
+    assert len({metrics["loss/loss"] for metrics in metrics_of(part)[1:]}) == 3
+    weights = [load_file(run / "checkpoints" / "step-000003" / "model.safetensors") for run in (part, whole)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+    with GRPOTrainer(config, random_model(), tokenizer) as trainer:
+        trainer.restore(load_trainer_state(part / "checkpoints" / "step-000003"))
+        with pytest.raises(ConfigError, match="all steps are taken already, 3; give more, such as steps=6"):
+            trainer.run()
+
+
+def test_purification_sets_in_when_it_is_told_to(make_trainer, config):
+    saar = SAARConfig(share=1.0, final_share=0.5, from_step=1)
+    folder = make_trainer(replace(config, steps=3, saar=saar)).run()
+    episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    counts = [
+        sum(episode["purified"] for episode in episodes if (episode["step"], episode["phase"]) == (step, "train"))
+        for step in (1, 2, 3)
+    ]
+    assert counts == [0, 8, 4]
+
+
+def test_mixing_by_episode_draws_each_one_by_itself(make_trainer, config):
+    trainer = make_trainer(replace(config, saar=SAARConfig(share=0.25, mixing="episode")))
+    requests = [request for step in range(50) for request in trainer._train_requests(step)]
+    counts = {sum(r.saar for r in requests[start : start + 4]) for start in range(0, len(requests), 4)}
+    assert counts >= {0, 1, 2, 3}
+    assert 0.2 < sum(request.saar for request in requests) / len(requests) < 0.3
 
 
 def test_ctrl_c_ends_the_run_with_a_checkpoint(make_trainer, config):

@@ -167,8 +167,17 @@ def test_reopening_drops_what_the_latest_checkpoint_does_not_know(run: RunFolder
 def test_what_cannot_be_reopened(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"it has no config\.toml"):
         RunFolder.reopen(tmp_path / "absent")
-    with pytest.raises(ConfigError, match="has no checkpoint to go on from"):
+    with pytest.raises(ConfigError, match="still goes on in another process"):
         RunFolder.reopen(run.path)
+
+
+def test_a_run_without_a_checkpoint_begins_again(run: RunFolder) -> None:
+    run.log(0, {"loss": 1.0})
+    run.write_episodes(1, [episode("a")])
+    run.close()
+    with RunFolder.reopen(run.path) as again:
+        assert again.metrics() == json_lines(run.path / "episodes.jsonl") == []
+        assert again.latest_checkpoint() is None
 
 
 def test_curves_are_drawn_from_what_was_logged(run: RunFolder) -> None:
