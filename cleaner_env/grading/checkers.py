@@ -102,9 +102,10 @@ def livecodebench_output(actual: str, expected: str) -> bool:
 
 def _decimals(line: str) -> list[Decimal] | None:
     try:
-        return [Decimal(word) for word in line.split()]
+        numbers = [Decimal(word) for word in line.split()]
     except (InvalidOperation, ValueError):
         return None
+    return None if any(number.is_snan() for number in numbers) else numbers  # Such a number cannot even be compared.
 
 
 def _lines(text: str) -> list[str]:
@@ -132,6 +133,8 @@ def _close_output(actual: str, expected: str, tolerance: float) -> bool:
 def _close(actual: str, expected: str, tolerance: float) -> bool:
     if actual == expected:
         return True
+    if "_" in actual:  # Python's own way to write thousands.
+        return False
     try:
         x, y = float(actual), float(expected)
     except ValueError:

@@ -1,8 +1,9 @@
 r"""Grades a response whose answer is the letter of an option.
 
 A *declaration* is a box, or an ``Answer:`` line, that holds the form of a letter: ``C``, ``(c)``, ``\text{C}``,
-``Option C``, ``C) the text of the option``; or of several (``AB``, ``A or B``), which choose none. Boxes go before lines,
-the last declaration wins, and a letter anywhere else is no choice.
+``Option C``, ``C) the text of the option``; or of several (``AB``, ``A or B``), which choose none; nor does one that is
+taken back on the same line (``C. No wait, D``). Boxes go before lines, the last declaration wins, and a letter anywhere
+else is no choice.
 """
 
 from __future__ import annotations
@@ -17,31 +18,42 @@ __all__ = ["grade_choice"]
 
 _MAX_CHARACTERS = 2_000
 _CHOICE = re.compile(
-    r"""(?:(?:option|choice|answer)\s+)?
-    [(\["']?\s*(?P<letter>[A-Z])\s*
-    (?: [)\]"']+[.:]?
+    r"""(?:(?:the\s+)?(?:(?:correct|best|right)\s+)?(?:option|choice|answer|letter)(?:\s+is\b)?(?:\s*:|\s)\s*)?
+    [(\["'\u201c]?\s*(?P<letter>[A-Z])\s*
+    (?: [)\]\u201d]+[.:]?
+      | ["']+[.:]?(?![A-Za-z])
       | [.:](?=\s|\Z)
       | (?=\s*\()
       | (?=\s[-\u2013\u2014]\s)
-      | (?=,?\s+(?:because|since)\b)
-      | \Z
+      | (?=,?\s+(?:because|since|as|which|i\.e\.)(?:\s|\Z))
+      | [!,;]?\Z
     )
     (?P<rest>.*)""",
     re.ASCII | re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
 _CONTINUED = re.compile(
-    r"(?!,?\s+(?:because|since)\b)[\s()\[\].,:\-\u2013\u2014]*(?:(?:or|and|nor)\b|[/&,]|[A-Za-z][)\].\s]*\Z)", re.IGNORECASE
+    r"(?!,?\s+(?:because|since|as|which|i\.e\.)(?:\s|\Z))[\s()\[\].,:\-\u2013\u2014]*"
+    r"(?:(?:or|and|nor)\b|[/&,]|[A-Za-z][)\].\s]*\Z)",
+    re.IGNORECASE,
+)
+_RETRACTED = re.compile(
+    r"(?:\b[Ww]ait|\b[Aa]ctually|\b[Cc]orrection|\b[Ss]orry|\b[Oo]r\s+rather|\b[Nn]o|->|\u2192)[\s,:.\u2013\u2014-]*"
+    r"\(?[A-Z][).\s]*\Z"
+    r"|\bor\s+[A-Z]\)|^\s*\((?:incorrect|wrong)\)"
 )
 _SEVERAL = re.compile(
     r"[(\[]?[A-Z][)\].]?(?:(?:\s*(?:,|/|&|;|\bor\b|\band\b)\s*)+[(\[]?[A-Z][)\].]?|[A-Z])+", re.IGNORECASE
 )
+_COMMANDS = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}|\\(?:left|right)(?![A-Za-z])")
 
 
 def _declared(text: str, letters: str) -> str | None:
     """Returns the chosen letter, ``""`` for a choice that is none of ``letters`` or several, ``None`` for anything else."""
-    text = re.sub(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}", r"\1", peel(text[:_MAX_CHARACTERS]))
+    text = _COMMANDS.sub(lambda match: match[1] or "", peel(text[:_MAX_CHARACTERS]))
     text = peel(text.replace("**", ""))
     choice = _CHOICE.fullmatch(text)
+    if choice and _RETRACTED.search(choice["rest"]):
+        return ""
     if choice and not _CONTINUED.match(choice["rest"]):
         letter = choice["letter"].upper()
         return letter if letter in letters else ""

@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -30,9 +31,10 @@ __all__ = ["grade_expression", "same_expression"]
 
 _MAX_CHARACTERS: Final = 1_000
 _START_S: Final = 60.0
+_BARE: Final = re.compile(r"[+-]?[0-9]+")
 
 
-def grade_expression(response: str, gold: str, time_limit_s: float = 3.0) -> Grade:
+def grade_expression(response: str, gold: str, time_limit_s: float = 2.5) -> Grade:
     r"""Grades a response whose answer is a mathematical expression.
 
     Args:
@@ -65,7 +67,7 @@ def grade_expression(response: str, gold: str, time_limit_s: float = 3.0) -> Gra
     return Grade("correct" if equal else "incorrect", declared)
 
 
-def same_expression(answer: str, gold: str, time_limit_s: float = 3.0) -> bool:
+def same_expression(answer: str, gold: str, time_limit_s: float = 2.5) -> bool:
     """Whether two expressions in LaTeX are equal; ``False`` where that cannot be found out within the limits.
 
     Raises:
@@ -76,7 +78,7 @@ def same_expression(answer: str, gold: str, time_limit_s: float = 3.0) -> bool:
     if left == right:
         return bool(left)
     first, second = parse_integer(answer), parse_integer(gold)
-    if first is not None and second is not None:
+    if first is not None and second is not None and (_BARE.fullmatch(left) or _BARE.fullmatch(right)):
         return first == second
     return _worker.same(left, right, time_limit_s)
 

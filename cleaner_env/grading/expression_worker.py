@@ -6,7 +6,9 @@ What is equal:
   any order and of equal size, repetitions counted.
 * Each part goes through Math-Verify. Where it says equal, numbers have to be so exactly: a decimal is the fraction that it
   writes, so ``0.5`` is one half and ``0.333333`` is not one third.
-* A percent sign is one hundredth, or a unit that may be left out. ``x = 5`` answers ``5``.
+* A percent sign is one hundredth, or a unit that may be left out. ``x = 5`` answers ``5``, and not ``y = 5``.
+* Units may be left out, and do not differ. Words that make another number (``5 million``), ``\approx`` and the base of a
+  numeral (``1011_2``) are not left out of the answer.
 """
 
 from __future__ import annotations
@@ -24,7 +26,17 @@ _MEMORY_BYTES = 2 << 30
 _DIGITS = 60
 _OPEN_INTERVALS = ("(", "[")
 _THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
-_NOISE = re.compile(r"\\(?:left|right|bigl|bigr|Bigl|Bigr|big|Big)(?![A-Za-z])\.?|\\[,;:! ]|\\q?quad\b|~")
+_NOISE = re.compile(r"\\(?:left|right|bigl|bigr|Bigl|Bigr|big|Big)(?![A-Za-z])\.?|(?<!\\)\\[,;:! ]|\\q?quad\b|~")
+_REPEATING = re.compile(r"(?P<whole>[0-9]*)\.(?P<once>[0-9]*)\\overline\s*\{(?P<again>[0-9]+)\}")
+_SCIENTIFIC = re.compile(r"([0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]{1,3})")
+_BASE = re.compile(r"[0-9]\s*_\s*\{?\s*([0-9]+)")
+_APPROXIMATE = re.compile(r"\\(?:approx|sim|simeq)(?![A-Za-z])|\u2248")
+_OTHER_NUMBER = re.compile(
+    r"\\(?:text|textrm|mbox)\s*\{[^{}]*(?:illi(?:on|ard)|dozen|hundred|thousand|half|third|quarter|squared|cubed|factorial|times)"
+)
+_UNITS = re.compile(
+    r"[0-9}]\s*\\(?:text|mathrm|textrm|mbox)\s*\{\s*((?:[mck\u00b5n]?m|[mk]?g|m?s|m?[lL]|[kM]?J|[kM]?W|[km]?V|h|min)\b[^}]*)\}"
+)
 _SEPARATOR_WORDS = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*,?\s*(?:or|and)\s*\}|\s(?:or|and)\s")
 _ASSIGNMENT = re.compile(r"\s*[A-Za-z](?:_\{?[A-Za-z0-9]+\}?)?(?:\([A-Za-z]\))?\s*(?:=|\\in(?![A-Za-z]))\s*")
 
@@ -57,7 +69,7 @@ def same(answer: str, gold: str) -> bool:
     left, right = _clean(answer), _clean(gold)
     if left == right:
         return bool(left)
-    first, second = _ASSIGNMENT.match(left), _ASSIGNMENT.match(right)
+    first, second = (None if _is_list(text) else _ASSIGNMENT.match(text) for text in (left, right))
     if first and second and "".join(first.group().split()) != "".join(second.group().split()):
         return False
     left, right = left[first.end() :] if first else left, right[second.end() :] if second else right
@@ -82,7 +94,17 @@ def _same_structure(left: str, right: str) -> bool:
 def _clean(text: str) -> str:
     text = _NOISE.sub(" ", text.replace("{,}", ",").replace("\\$", "").replace("$", ""))
     text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\u2212", "-")
-    return " ".join(_SEPARATOR_WORDS.sub(" , ", text).split()).removesuffix(".").strip()
+    text = _REPEATING.sub(_fraction, text.replace("\\varnothing", "\\emptyset"))
+    text = " ".join(_SEPARATOR_WORDS.sub(" , ", text).split()).removesuffix(".").strip().removeprefix("+")
+    scientific = _SCIENTIFIC.fullmatch(text)
+    return f"{scientific[1]} \\times 10^{{{scientific[2]}}}" if scientific else text
+
+
+def _fraction(repeating: re.Match[str]) -> str:
+    """Writes a repeating decimal as a fraction."""
+    whole, once, again = repeating["whole"], repeating["once"], repeating["again"]
+    numerator = int(f"{whole}{once}{again}") - int(f"0{whole}{once}")
+    return f"\\frac{{{numerator}}}{{{'9' * len(again)}{'0' * len(once)}}}"
 
 
 def _parts(text: str) -> tuple[str, list[str]] | None:
@@ -101,9 +123,12 @@ def _parts(text: str) -> tuple[str, list[str]] | None:
         brackets, members = "", _split(text)
     if members is None or len(members) < 2:
         return None
-    if not brackets:
-        members = [_ASSIGNMENT.sub("", member, count=1) for member in members]
     return brackets, members
+
+
+def _is_list(text: str) -> bool:
+    parts = _parts(text)
+    return parts is not None and not parts[0]
 
 
 def _split(text: str) -> list[str] | None:
@@ -133,9 +158,23 @@ def _same_set(left: Sequence[str], right: Sequence[str]) -> bool:
     return True
 
 
+def _is_another_kind(answer: str, gold: str) -> bool:
+    """Whether an answer says what Math-Verify overlooks: other words or units, another base, that it is not exact."""
+    base, units = _BASE.search(answer), [_UNITS.search(text) for text in (answer, gold)]
+    gold_base = _BASE.search(gold)
+    return bool(
+        (_OTHER_NUMBER.search(answer) and not _OTHER_NUMBER.search(gold))
+        or (_APPROXIMATE.search(answer) and not _APPROXIMATE.search(gold))
+        or (base and (gold_base is None or base[1] != gold_base[1]))
+        or (units[0] and units[1] and units[0][1].split() != units[1][1].split())
+    )
+
+
 def _same_part(answer: str, gold: str) -> bool:
     from math_verify import LatexExtractionConfig, parse, verify
 
+    if _is_another_kind(answer, gold):
+        return False
     config = [LatexExtractionConfig()]
     first, second = (
         parse(f"${text}$", extraction_config=config, fallback_mode="no_fallback", parsing_timeout=None)

@@ -13,21 +13,26 @@ __all__ = ["PythonBlocks", "answer_lines", "boxes", "peel", "python_blocks", "wi
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
-_ANSWER_LINE = re.compile(
-    r"^[ \t>#*_`\-]*(?:the[ \t]+)?(?:(?:final|correct|best)[ \t]+)?answer(?:[ \t]+is)?[ \t*_`]*[:\uff1a][ \t*_`]*",
-    re.IGNORECASE | re.MULTILINE,
-)
+_ANSWER = r"(?:the[ \t]+)?(?:(?:final|correct|best)[ \t]+)?answer"
+_ANSWER_LINE = re.compile(rf"^[ \t>#*_`\-]*{_ANSWER}(?:[ \t]+is)?[ \t*_`]*[:\uff1a][ \t*_`]*", re.IGNORECASE | re.MULTILINE)
+_LABEL = re.compile(rf"^(?:\\[a-z]+\s*\{{\s*)?{_ANSWER}\s*(?:is\b\s*:?|[:=])\s*", re.IGNORECASE)
+_PLEASANTRY = re.compile(r"[ \t]*I hope it is correct\.?\Z")
 _FENCE = re.compile(r"^([ \t]*)(`{3,})[ \t]*([^`\n]*?)[ \t]*$")
 _PYTHON_TAGS = frozenset({"python", "python3", "py"})
 
 _MAX_LAYERS = 20
 _MARKDOWN_AND_SPACE = " \t\r\n*_`"
+_EDGE = r"(?:[\s*_`~\u200b-\u200d\u2060\ufeff]|\\\\|\\[,;:! ]|\\\Z|\\q?quad(?![A-Za-z]))+"
+_EDGES = re.compile(rf"\A{_EDGE}|{_EDGE}\Z")
+_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
+_OPENINGS = ("$$", r"\[")
 _STYLE = re.compile(
-    r"^\\(?:(?:display|text)style|large|Large|LARGE|huge|Huge|bf|rm|color\s*\{[^{}]*\}|textcolor\s*\{[^{}]*\})(?![A-Za-z])"
+    r"^\\(?:(?:(?:display|text)style|large|Large|LARGE|huge|Huge|bf|rm)(?![A-Za-z])|(?:text)?color\s*\{[^{}]*\})"
 )
 _COMMAND = re.compile(
-    r"\\(?:boxed|fbox|text|textbf|textit|textrm|texttt|emph|mathbf|mathrm|mathit|mathsf|mathtt|boldsymbol|bm|mbox)\s*\{(.*)\}",
+    r"\\(?:boxed|fbox|text|textbf|textit|textrm|texttt|emph|underline|mathbf|mathrm|mathit|mathsf|mathtt|boldsymbol|bm|mbox)"
+    r"\s*\{(.*)\}",
     re.DOTALL,
 )
 
@@ -70,7 +75,8 @@ def boxes(text: str) -> list[str]:
 def answer_lines(text: str) -> list[str]:
     """Returns what follows ``Answer:`` (also ``Final answer:``, ``The answer is:``) at the start of a line.
 
-    Where nothing follows on the line, the next line that is not blank is taken.
+    Where nothing follows on the line, the next line that is not blank is taken; where that only opens a formula, so is the
+    one after it.
 
     Example:
         >>> answer_lines("Answer: 3\\nNo, wait.\\n**Final Answer:** **61**")
@@ -80,23 +86,28 @@ def answer_lines(text: str) -> list[str]:
     for match in _ANSWER_LINE.finditer(text):
         line, _, rest = text[match.end() : match.end() + 2_000].partition("\n")
         if not line.strip():
+            line, _, rest = rest.lstrip().partition("\n")
+        if line.strip() in _OPENINGS:
             line = rest.lstrip().partition("\n")[0]
-        answers.append(line.strip(_MARKDOWN_AND_SPACE))
+        answers.append(_PLEASANTRY.sub("", line).strip(_MARKDOWN_AND_SPACE))
     return answers
 
 
 def peel(text: str) -> str:
-    r"""Takes off the dress around an answer: math delimiters, emphasis, ``\text{}`` and its like, braces, a full stop.
+    r"""Takes off the dress around an answer.
 
-    At most 20 layers come off.
+    That is math delimiters, emphasis, ``\text{}`` and its like, braces, a full stop, spaces of any kind and the words
+    ``the answer is``. At most 20 layers come off. The full-width forms of ASCII, which East Asian text uses, are read as
+    ASCII.
 
     Example:
         >>> peel(r"$\mathbf{\text{016}}$.")
         '016'
     """
+    text = text.translate(_FULL_WIDTH)
     for _ in range(_MAX_LAYERS):
         before = text
-        text = _STYLE.sub("", text.strip(_MARKDOWN_AND_SPACE))
+        text = _without_label(_STYLE.sub("", _EDGES.sub("", text)))
         if text.endswith("."):
             text = text[:-1]
         for left, right in _DELIMITERS:
@@ -110,6 +121,17 @@ def peel(text: str) -> str:
         if text == before:
             break
     return text
+
+
+def _without_label(text: str) -> str:
+    r"""Takes off ``the answer is`` and ``Answer:``, also as ``\text{Answer:}``."""
+    label = _LABEL.match(text)
+    if label is None:
+        return text
+    rest = text[label.end() :]
+    if not text.startswith("\\"):
+        return rest
+    return rest[1:] if rest.startswith("}") else text
 
 
 def _is_balanced(text: str) -> bool:

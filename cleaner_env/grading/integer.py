@@ -6,7 +6,8 @@ integers are compared: no tolerance, no suffix match.
 What an integer may be dressed in: math delimiters and emphasis, ``\text{}`` or ``\mathbf{}`` and their like, leading zeros,
 a sign, thousands groups (``1,016``, ``1{,}016``, ``1\,016``), zeros after a decimal point, a unit behind it (``^\circ``,
 ``\%``, ``\text{cm}^2``, a few words), a dollar sign before it, brackets, and the left side of an equation
-(``m+n=16``, ``x=16``). Everything else, an unevaluated expression included, is another answer. Digits are ASCII.
+(``m+n=16``, ``x=16``). Everything else, an unevaluated expression included, is another answer. Digits are ASCII, or its
+full-width forms.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ _MAX_UNIT_CHARACTERS = 60
 _MAX_BRACKETS = 10
 
 _SPACES = re.compile(r"\\[,;: ]|\\q?quad\b|(?<=.)~|\\!")
+_TEXT = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([A-Za-z\s]*)\}")
+_ARGUMENTS = re.compile(r"\([A-Za-z0-9\s,]*\)")
 _EQUATION = re.compile(r"[A-Za-z0-9+\-*/^(){}_|'\\\s.]+")
 _NO_EQUATION = re.compile(
-    r"\\(?:neq?|leq?|geq?|text|l?or|pm|mp|approx|sim|equiv|mbox)\b|\b(?:or|and|not|if)\b", re.IGNORECASE
+    r"\\(?:neq?|leq?|geq?|text|l?or|pm|mp|approx|sim|equiv|mbox|newline|hspace)\b|\\\\|\b(?:or|and|not|if)\b", re.IGNORECASE
 )
 _TWO_EQUATIONS = re.compile(r"[A-Za-z0-9]\s+[A-Za-z]")
 _NUMBER = re.compile(
@@ -36,20 +39,24 @@ _NUMBER = re.compile(
     (?:\.0*)?(?![0-9.,])""",
     re.VERBOSE,
 )
+_POWER = r"(?:\^\s*(?:\{\s*[23]\s*\}|[23])|[\u00b2\u00b3])?"
 _UNIT = re.compile(
-    r"""\s*(?:
-        \^\s*\{?\s*\\circ\s*\}? | \\degree | \\%
-      | [\u00b0%]
-      | \\(?:text|textrm|mathrm|mbox)\s*\{[A-Za-z\s.\-]+\}
-      | (?<=\s)[A-Za-z]{2,}(?:[\s\-]+[A-Za-z]+)*
-    )(?:\^\s*(?:\{\s*[23]\s*\}|[23]))?\s*""",
+    rf"""\s*(?:
+        (?: \^\s*\{{?\s*\\circ\s*\}}? | \\degree | \u00b0 )(?:\s*[CFK](?![A-Za-z]))? | \\?%
+      | \\(?:text|textrm|mathrm|mbox)\s*\{{\s*[A-Za-z][A-Za-z\s.\-/]*{_POWER}\s*\}}{_POWER}
+      | (?<=\s)[A-Za-z]{{2,}}(?:[\s\-]+[A-Za-z]+)*{_POWER}
+    )\s*""",
     re.VERBOSE,
 )
-# Words that make another number, or no number, of the one before them.
+# Words that make another number, or no number, of the one before them, and letters that are no word.
 _NO_UNIT = re.compile(
-    r"hundred|thousand|million|billion|trillion|dozen|\b(?:score|half|halves|(?:third|quarter|tenth)s?|squared|cubed"
-    r"|factorial|choose|mod|modulo|plus|minus|times|over|divided|to|or|and|not|is|isn|wrong|incorrect|more|less|than|at"
-    r"|if|but|nor|pi|base)\b",
+    r"illi(?:on|ard)|dozen|\b(?:ten|hundred|thousand|gross|score|lakh|crore|googol)s?\b"
+    r"|\b(?:half|halves|(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|twelfth|hundredth|thousandth)s?"
+    r"|st|nd|rd|th|point|(?:double|triple)d?|twice|thrice|squared|cubed|raised|inverse|factorial|choose|permute|negative"
+    r"|mod|modulo|plus|minus|times|over|divided|to|or|and|not|is|isn|wrong|incorrect|more|less|fewer|short|than|at|off"
+    r"|if|but|nor|base|log|ln|lg|exp|sqrt|sin|cos|tan|cot|csc|sinh|cosh|tanh|arcsin|arccos|arctan|gcd|lcm"
+    r"|alpha|beta|gamma|delta|epsilon|theta|lambda|mu|pi|rho|sigma|tau|phi|chi|psi|omega)\b"
+    r"|^\s+(?!cm|mm|km|nm|dm|in|ft|yd|mi|mg|kg|lb|oz|ml|dl|cl|ms|ns|hr|hz|eV|kJ|kN|kW|kV|pt)[a-z]{2}(?![A-Za-z])",
     re.IGNORECASE,
 )
 
@@ -75,6 +82,7 @@ def parse_integer(text: str) -> int | None:
 def _last_member(text: str) -> str:
     """Returns the right side of an equation, brackets taken off."""
     left, equals, right = text.rpartition("=")
+    left = _ARGUMENTS.sub("()", _TEXT.sub(r"\1", left))
     members_between = left.split("=")[1:]
     if (
         equals

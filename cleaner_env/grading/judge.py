@@ -15,6 +15,7 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +46,7 @@ _OUTPUT_BYTES: Final = 16 * 2**20
 _BATCH_OUTPUT_BYTES: Final = 64 * 2**20
 _BATCH_INPUT_BYTES: Final = 32 * 2**20
 _LARGEST_BATCH: Final = 64
+_FILE_MB: Final = 16
 _SETUP_S: Final = 30.0
 
 
@@ -172,11 +174,12 @@ class _Worker:
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         self.session: Session = sandbox.open()
-        ready = self.session.run(_runner() + "\nprepare()", limits=_limits(_SETUP_S, 512))
+        self._own = _own_memory(sandbox)
+        setup = f"{_runner()}\nprepare({self._own['own_memory']})"
+        ready = self.session.run(setup, limits=_limits(_SETUP_S, 512))
         if not ready.ok:
             self.session.close()
             raise InfrastructureError(f"the judge could not be set up: {ready.status}")
-        self._own = _own_memory(sandbox)
 
     def judge(self, run: _Run, batch: list[int]) -> None:
         """Judges some of the tests, in as few cells as it takes."""
@@ -220,7 +223,7 @@ class _Worker:
             **self._own,
         }
         execution = self.session.run(
-            f"run_tests({json.dumps(order)!r})", b"".join(inputs).decode(), _limits(left_s, run.tests.memory_mb)
+            f"run_tests({json.dumps(order)!r})", b"".join(inputs).decode(), _limits(left_s, run.tests.memory_mb, start)
         )
         if execution.status == "infrastructure_error":
             raise InfrastructureError(f"the sandbox failed while a program was graded: {execution.stderr}")
@@ -255,9 +258,13 @@ def _right_value(output: str, expected: str, compatible: bool) -> bool:
         if not compatible:
             return same_value(read_json(output), read_json(expected))
         lossless, text = json.loads(output)
-        return lossless is True and bool(json.loads(text) == json.loads(expected))
+        return lossless is True and bool(_livecodebench_json(text) == _livecodebench_json(expected))
     except (ValueError, TypeError, RecursionError):
         return False
+
+
+def _livecodebench_json(text: str) -> Any:
+    return json.loads(text, parse_int=Decimal)  # Python itself reads no integer of more than 4,300 digits.
 
 
 def _reports(output: str, most: int) -> list[dict[str, Any]]:
@@ -294,10 +301,11 @@ def _batches(tests: tuple[CodeTest, ...], workers: int) -> list[list[int]]:
     return batches
 
 
-def _limits(wall_s: float, memory_mb: int) -> Limits:
+def _limits(wall_s: float, memory_mb: int, input_bytes: int = 0) -> Limits:
     from cleaner_env.sandbox.protocol import Limits
 
-    return Limits(wall_s=wall_s, memory_mb=memory_mb, output_bytes=_BATCH_OUTPUT_BYTES)
+    file_mb = _FILE_MB + input_bytes // 2**20  # An input is handed over as a file.
+    return Limits(wall_s=wall_s, memory_mb=memory_mb, output_bytes=_BATCH_OUTPUT_BYTES, file_mb=file_mb)
 
 
 @cache

@@ -21,6 +21,7 @@ import resource
 import select
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 import threading
@@ -49,15 +50,24 @@ import string, re, datetime, collections, heapq, bisect, copy, math, random, sta
 import io, sys, json
 """
 _RECURSION_LIMIT = 50_000
+_LIVECODEBENCH_DIGITS = 50_000
 _OUT_OF_MEMORY = 137
 _PATIENCE_S = 5.0
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _IPC_RMID = 0
+_SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446  # Landlock's, the same on every architecture.
+_WRITE_FILE, _READ_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 2, 1 << 13, 1 << 14
+_REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
+_SCOPE_SIGNAL = 1 << 1
+_PATH_BENEATH = 1
+_SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys", "/nix/store")
+_PACKAGE = "cleaner_env"
 _IS_LINUX = sys.platform == "linux"
 
 _libc = ctypes.CDLL(None) if _IS_LINUX else None
 _dumps, _loads = json.dumps, json.loads
 _names: dict[str, Any] = {}
+_ruleset = -1
 _statuses: dict[int, int] = {}  # Of the processes that have been waited for.
 
 
@@ -65,10 +75,16 @@ class DirtyError(Exception):
     """What a test left cannot be cleared away here; the session has to be rolled back."""
 
 
-def prepare() -> None:
-    """Runs once per session, whose later cells start from here."""
+def prepare(own_memory: bool) -> None:
+    """Runs once per session, whose later cells start from here.
+
+    Args:
+        own_memory: Whether shared memory is this session's alone.
+    """
+    global _ruleset
     exec(_NAMES_IN_SCOPE, _names)
     _set_traceable(False)
+    _ruleset = _make_ruleset(own_memory)
 
 
 def run_tests(order: str) -> NoReturn:
@@ -84,6 +100,8 @@ def run_tests(order: str) -> NoReturn:
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _make_limits_final()
+    if _ruleset >= 0 and _libc is not None:
+        _libc.syscall(_SYS_RESTRICT_SELF, _ruleset, 0)
     try:
         for start, length in task["spans"]:
             result = _run_test(task, start, length)
@@ -103,6 +121,50 @@ def _make_limits_final() -> None:
         resource.setrlimit(limit, (soft, soft))
     if hasattr(resource, "RLIMIT_MSGQUEUE"):
         resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))  # Such queues could not be found to be cleared away.
+
+
+def _make_ruleset(own_memory: bool) -> int:
+    """Makes the Landlock rules that tests run under; -1 where the kernel cannot.
+
+    They may read what an interpreter needs, but neither the files of the user, a data set among them, nor this package,
+    which holds tests; they may write in the session's folders alone. Nor can they look into, or signal, any process from
+    before.
+    """
+    if _libc is None:
+        return -1
+    version = _libc.syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    if version < 2:  # The first cannot allow files to be moved between folders.
+        return -1
+    write = _WRITE_FILE | (_TRUNCATE if version >= 3 else 0)
+    everything = _READ_FILE | write | _REMOVE_AND_MAKE | _REFER
+    size = 24 if version >= 6 else 8
+    attributes = struct.pack("QQQ", everything, 0, _SCOPE_SIGNAL)
+    ruleset = _libc.syscall(_SYS_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
+    if ruleset < 0:
+        return -1
+    hidden = [os.path.join(os.path.realpath(folder), _PACKAGE) for folder in sys.path]
+    for root in {os.path.realpath(root) for root in (sys.prefix, sys.base_prefix, *_SYSTEM)}:
+        _allow(ruleset, root, _READ_FILE, hidden)
+    _allow(ruleset, "/dev", _READ_FILE | write, ["/dev/shm"])
+    for folder in (os.getcwd(), os.environ["TMPDIR"], *(("/dev/shm",) if own_memory else ())):
+        _allow(ruleset, folder, everything, [])
+    return int(ruleset)
+
+
+def _allow(ruleset: int, path: str, access: int, hidden: list[str]) -> None:
+    """Allows access to all beneath a path but what is hidden."""
+    if path in hidden or _libc is None:
+        return
+    if any(folder.startswith(path.rstrip("/") + "/") for folder in hidden):
+        with contextlib.suppress(OSError):
+            for name in os.listdir(path):
+                _allow(ruleset, os.path.join(path, name), access, hidden)
+        return
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        mask = access if os.path.isdir(path) else access & (_READ_FILE | _WRITE_FILE | _TRUNCATE)
+        _libc.syscall(_SYS_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", mask, fd), 0)
+        os.close(fd)
 
 
 def _run_test(task: dict[str, Any], start: int, length: int) -> dict[str, Any]:
@@ -235,6 +297,8 @@ def _run_child(task: dict[str, Any], start: int, length: int, writing: int) -> N
         os.closerange(4 if task["function"] else 3, 512)
         _open_streams()
         _set_traceable(True)
+        if task["compatible"] and hasattr(sys, "set_int_max_str_digits"):
+            sys.set_int_max_str_digits(_LIVECODEBENCH_DIGITS)
         if task["function"]:
             code = _run_function(task, data, result)
         elif task["compatible"]:

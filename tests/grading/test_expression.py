@@ -50,6 +50,17 @@ EQUAL = [
     (r"\text{north}", "north"),
     (r"(-\infty,0)\cup(1,\infty)", r"(-\infty, 0) \cup (1, \infty)"),
     (r"\frac{\pi}{4}", r"\frac{2\pi}{8}"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
+    (r"0.\overline{3}", r"\frac{1}{3}"),
+    (r"0.1\overline{6}", r"\frac{1}{6}"),
+    (r"+\infty", r"\infty"),
+    (r"\varnothing", r"\emptyset"),
+    ("1e3", "1000"),
+    (r"5\text{ cm}", "5"),
+    (r"5 \text{ cm}", r"5\,\mathrm{cm}"),
+    ("1011_2", r"1011_{2}"),
+    ("1011", r"1011_{2}"),
+    ("y = 2, x = 1", "x = 1, y = 2"),
 ]
 UNEQUAL = [
     ("0.333333", r"\frac{1}{3}"),
@@ -79,6 +90,17 @@ UNEQUAL = [
     (r"\sqrt{3}", "3"),
     (r"\pm 3", "3"),
     (r"9^{9^{9^{9}}}", "9"),
+    ("x = 5", "y = 5"),
+    ("x = 1, y = 2", "x = 2, y = 1"),
+    (r"x \approx \frac12", "0.5"),
+    (r"0.\overline{3}", "0.3"),
+    (r"2.5\text{ million}", "2.5"),
+    (r"\frac12\text{ dozen}", "0.5"),
+    (r"5.5\text{ cm}", r"5.5 \text{ m}"),
+    (r"5\text{ cm}", r"5 \text{ m}"),
+    ("1011_2", "1011_3"),
+    ("1011_2", "1011"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}2\\1\end{pmatrix}"),
 ]
 
 

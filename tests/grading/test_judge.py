@@ -1,10 +1,14 @@
 """The judge: limits, isolation of tests from one another and from the judge, checkers, and LiveCodeBench's own rules."""
 
+import ctypes
+import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import cleaner_env
 from cleaner_env.errors import DataError, InfrastructureError
 from cleaner_env.grading import CodeTest, CodeTests, Judge, judge_code
 from cleaner_env.grading.judge import _batches
@@ -88,6 +92,11 @@ def test_how_a_test_can_end(code, status, judge):
     tests = CodeTests((CodeTest("1\n", "2\n"), CodeTest("1\n", "2\n")), time_limit_s=1.0, memory_mb=256)
     assert statuses(judge, code, tests, stop_early=False) == [status] * 2
     assert statuses(judge, "print(2)", tests) == ["AC"] * 2
+
+
+def test_inputs_larger_than_the_files_that_programs_may_write(judge):
+    tests = CodeTests((CodeTest("x" * 20_000_000, "20000000"), CodeTest("x", "1")), time_limit_s=10)
+    assert statuses(judge, "import sys; print(len(sys.stdin.read()))", tests) == ["AC"] * 2
 
 
 def test_the_total_limit(judge):
@@ -257,6 +266,66 @@ def test_hidden_tests_are_nowhere_to_be_seen(contained):
     assert third.status == "WA"
 
 
+PEEK = """
+import os, sys
+seen = []
+def look(path):
+    try:
+        open(path, 'rb').read(1)
+        seen.append(path)
+    except OSError:
+        pass
+for path in {paths!r}:
+    look(path)
+for name in ('mem', 'environ', 'fd/0'):
+    look(f'/proc/{host}/{{name}}')
+try:
+    os.kill({host}, 0)
+    seen.append('signal')
+except OSError:
+    pass
+import sqlite3, subprocess
+subprocess.run([sys.executable, '-c', 'import numbers'], check=True)
+open('/etc/passwd').close()
+print(seen)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Landlock")
+@pytest.mark.parametrize("namespaces", [None, ()], ids=["best", "none"])
+def test_files_and_processes_of_the_host_are_out_of_reach(namespaces, tmp_path):
+    """Where tests lie on the disk or in the host's memory; nothing of what a program needs is taken away."""
+    version = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1)
+    if version < 6:
+        pytest.skip("this kernel's Landlock does not keep signals in")
+    data = tmp_path / "problems.jsonl"
+    data.write_text("hidden tests")
+    built_in = Path(cleaner_env.__file__).parent / "tasks" / "builtin" / "programming" / "two-primes.toml"
+    assert built_in.read_bytes()
+    code = PEEK.format(paths=[str(data), str(built_in)], host=os.getpid())
+    tests = CodeTests((CodeTest("", "[]"),) * 3, time_limit_s=30)
+    with make_sandbox("local", namespaces=namespaces) as sandbox, Judge(sandbox) as judge:
+        assert statuses(judge, code, tests) == ["AC"] * 3
+        assert statuses(judge, code, tests) == ["AC"] * 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Landlock")
+def test_nothing_is_written_where_another_test_could_find_it(tmp_path):
+    if ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) < 2:
+        pytest.skip("this kernel has no Landlock")
+    code = f"""
+open('x', 'w').close()
+try:
+    open({str(tmp_path / "x")!r}, 'w').close()
+    print('written')
+except OSError:
+    print('refused')
+"""
+    with make_sandbox("local", namespaces=()) as sandbox, Judge(sandbox) as judge:
+        assert statuses(judge, code, CodeTests((CodeTest("", "refused"),), time_limit_s=30)) == ["AC"]
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_function_gets_only_its_own_input(judge):
     tests = CodeTests(tuple(CodeTest(str(n), str(n)) for n in range(5)), "f", time_limit_s=10)
     code = "seen = []\ndef f(x):\n    seen.append(x)\n    return x if len(seen) == 1 else -1"
@@ -290,6 +359,7 @@ def check(input, output, expected):
         ("tolerance:1e-6", "", "0.3333333", "0.33333334", "AC"),
         ("tolerance:1e-6", "", "0.3334", "0.3333", "WA"),
         ("tolerance:1e-6", "", "nan", "0.3333", "WA"),
+        ("tolerance:1e-6", "", "1_0", "10", "WA"),
         (CHECK_FACTORS, "91", "13 7", "7 13", "AC"),
         (CHECK_FACTORS, "91", "1 91", "7 13", "WA"),
         (CHECK_FACTORS, "91", "what", "7 13", "WA"),
@@ -309,6 +379,9 @@ def test_unknown_checkers_are_refused(checker):
         CodeTests((CodeTest("", ""),), checker=checker)
 
 
+_LONG_INTEGERS = "incorrect" if hasattr(sys, "set_int_max_str_digits") else "correct"
+
+
 def block(code):
     return f"```python\n{code}\n```"
 
@@ -323,6 +396,10 @@ def block(code):
         ("import sys\nr = sys.stdin.buffer.readline\nr()\nprint(int(r()))", CodeTests((CodeTest("1\n2\n", "2"),)),
          "correct", "incorrect"),
         ("print('x 2.0')", CodeTests((CodeTest("", "x 2"),)), "correct", "incorrect"),
+        ("print(10**5000)", CodeTests((CodeTest("", "1" + "0" * 5000),)), _LONG_INTEGERS, "correct"),
+        ("class Solution:\n    def f(self, n):\n        return 10**5000", CodeTests((CodeTest("1", "1" + "0" * 5000),), "f"),
+         _LONG_INTEGERS, "correct"),
+        ("print('sNaN 2')", CodeTests((CodeTest("", "3 2"),)), "incorrect", "incorrect"),
         ("print('3  2.0')", CodeTests((CodeTest("", "3 2"),)), "correct", "correct"),
         ("print(2 * int(input()))", CodeTests((CodeTest("4\n", "8\n"),)), "correct", "correct"),
         ("import sys\nprint(sum(map(int, sys.stdin.read().split())))", CodeTests((CodeTest("4 5\n", "9\n"),)),
