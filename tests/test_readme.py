@@ -76,7 +76,7 @@ def test_a_scripted_policy_on_all_of_an_aime_file(folder, file):
 
 def test_every_command_of_the_readme_is_understood():
     listed = list(commands())
-    assert {words[0] for words in listed} == {"train", "eval", "models"}
+    assert {words[0] for words in listed} == {"train", "eval", "models", "replay", "view"}
     for words in listed:
         options = [word for word in words if word.startswith("--")]
         verb = words[:2] if words[0] == "models" else words[:1]
