@@ -1,11 +1,12 @@
 """GRPO on purified episodes: collect groups of episodes, score them within their group, take a gradient step.
 
-A step reads from top to bottom in `GRPOTrainer.step`. The parts are elsewhere: `run_episodes` collects, `group_advantages`
-compares, `training_rows` recomputes what purification moved to another context, `Learner` updates.
+A step reads from top to bottom in `GRPOTrainer.step`. The parts are elsewhere: `run_episodes` collects, `training_rows`
+compares the episodes of each group and recomputes what purification moved to another context, `Learner` updates.
 """
 
 from __future__ import annotations
 
+import copy
 import signal
 import threading
 import time
@@ -16,8 +17,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium as gym
-import numpy as np
 
+from cleaner_env.agents.batches import Purpose, random_stream, telling_groups, train_requests
 from cleaner_env.agents.engine import Engine, Sampling
 from cleaner_env.agents.evaluate import make_purified_env
 from cleaner_env.agents.grpo_config import (
@@ -33,7 +34,8 @@ from cleaner_env.agents.learner import Learner
 from cleaner_env.agents.rendering import Renderer
 from cleaner_env.agents.rollout import Episode, EpisodeRequest, run_episodes
 from cleaner_env.agents.run_folder import RunFolder
-from cleaner_env.agents.summary import Summary, summarise
+from cleaner_env.agents.summary import summarise
+from cleaner_env.agents.training_metrics import named_summary, training_metrics
 from cleaner_env.agents.training_rows import training_rows
 from cleaner_env.agents.transformers_engine import TransformersEngine
 from cleaner_env.config import dump_toml
@@ -55,11 +57,7 @@ __all__ = [
     "RolloutConfig",
     "SAARConfig",
     "check_environments",
-    "problem_indices",
 ]
-
-_TRAIN, _EVALUATE, _DATA, _SHARE, _MINIBATCHES = range(5)
-"""What a random stream is for: its second seed, after the run's."""
 
 
 class Progress(Protocol):
@@ -78,6 +76,8 @@ class GRPOTrainer:
         config: The run's options.
         model: The policy to begin with; changed in place.
         tokenizer: Its tokenizer, with a chat template.
+        reference: The model that the run began with, for ``loss.reference_kl``; by default a copy of ``model`` where that
+            is needed. A resumed run has to be given it.
 
     Raises:
         ConfigError: The environment does not exist, or an option does not fit it.
@@ -90,7 +90,13 @@ class GRPOTrainer:
                 folder = trainer.run()
     """
 
-    def __init__(self, config: GRPOConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self,
+        config: GRPOConfig,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        reference: PreTrainedModel | None = None,
+    ) -> None:
         self.config = config
         self.tokenizer = tokenizer
         self.renderer = Renderer(tokenizer)
@@ -102,8 +108,12 @@ class GRPOTrainer:
                 f"got {config.rollout.context_tokens!r}"
             )
         self.engine: Engine = engine
-        self.learner = Learner(model, config.learner, config.rollout.temperature)
+        if reference is None and config.learner.loss.reference_kl:
+            reference = copy.deepcopy(model)
+        updates = config.steps * config.learner.minibatches
+        self.learner = Learner(model, config.learner, config.rollout.temperature, reference, updates)
         self.steps_done = 0
+        self._batches_done = 0
         batch = config.rollout.problems * config.rollout.group_size
         self._train_envs = _make_envs(config, config.env.train_split, min(config.rollout.concurrency, batch))
         self._eval_envs = _make_envs(
@@ -167,42 +177,74 @@ class GRPOTrainer:
         Returns:
             What happened, by metric name.
         """
-        step = self.steps_done
+        config = self.config
         began = time.perf_counter()
-        episodes = self._run(self._train_envs, self._train_requests(step))
+        episodes, chosen = self._collect()
         collected = time.perf_counter()
-        valid = [episode for episode in episodes if episode.valid]
-        rows, grafts = training_rows(valid, self.engine, self.renderer, self.config.rollout.temperature)
-        losses = self.learner.update(rows, self._stream(_MINIBATCHES, step))
+        rows, scored = training_rows(
+            chosen,
+            self.engine,
+            self.renderer,
+            config.rollout.temperature,
+            config.advantage,
+            context_tokens=config.rollout.context_tokens,
+            grafts=config.learner.importance.grafts,
+        )
+        losses = self.learner.update(rows, random_stream(config.seed, Purpose.MINIBATCHES, self.steps_done))
         learned = time.perf_counter()
         self.steps_done += 1
         if folder is not None:
             folder.write_episodes(self.steps_done, episodes)
         return {
-            **_training_metrics(episodes),
-            **grafts,
+            **training_metrics(episodes),
+            **scored,
             **{f"loss/{name}": value for name, value in losses.items()},
             "speed/rollout_s": collected - began,
             "speed/learn_s": learned - collected,
             "speed/tokens_per_s": sum(episode.sampled_tokens for episode in episodes) / (collected - began),
         }
 
+    def _collect(self) -> tuple[list[Episode], list[Episode]]:
+        """Returns the episodes of a step, and those of them that are learned from."""
+        config = self.config.rollout
+        share = self.config.saar.share_at(self.steps_done, self.config.steps)
+        problems = len(self._train_envs[0].tool_env.dataset.problems)
+        episodes: list[Episode] = []
+        for number in range(config.max_batches):
+            first_group = number * config.problems
+            requests = train_requests(self.config, self._batches_done, share, problems, first_group)
+            episodes += self._run(self._train_envs, requests)
+            self._batches_done += 1
+            if config.max_batches == 1:
+                return episodes, [episode for episode in episodes if episode.valid]
+            telling = list(telling_groups(episodes).values())[: config.problems]
+            if len(telling) == config.problems:
+                break
+        return episodes, [episode for group in telling for episode in group]
+
     def evaluate(self, folder: RunFolder | None = None) -> dict[str, float]:
         """Measures the policy with SAAR off, on the first problems of the evaluation split."""
         problems = len(self._eval_envs[0].tool_env.dataset.problems)
         requests = [
-            EpisodeRequest(index % problems, (self.config.seed, _EVALUATE, index), group=index)
+            EpisodeRequest(index % problems, (self.config.seed, int(Purpose.EVALUATE), index), group=index)
             for index in range(self.config.evaluation.episodes)
         ]
         episodes = self._run(self._eval_envs, requests)
         if folder is not None:
             folder.write_episodes(self.steps_done, episodes, phase="eval")
-        return _named("eval", summarise(episodes))
+        return named_summary("eval", summarise(episodes))
 
     def save(self, folder: RunFolder) -> Path:
         """Writes a checkpoint: the model as an ordinary directory, and all that is needed to go on from it."""
-        state = {"steps_done": self.steps_done, "learner": self.learner.state_dict()}
-        return folder.save_checkpoint(self.steps_done, self.learner.model, self.tokenizer, state)
+        state = {
+            "steps_done": self.steps_done,
+            "batches_done": self._batches_done,
+            "learner": self.learner.state_dict(),
+        }
+        saved = folder.save_checkpoint(self.steps_done, self.learner.model, self.tokenizer, state)
+        if self.config.keep_checkpoints is not None:
+            folder.prune_checkpoints(self.config.keep_checkpoints, self.config.best_metric)
+        return saved
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint of `save`, whose model this trainer was made with.
@@ -214,6 +256,7 @@ class GRPOTrainer:
             state: What `load_trainer_state` read.
         """
         self.steps_done = int(state["steps_done"])
+        self._batches_done = int(state["batches_done"])
         self.learner.load_state_dict(state["learner"])
 
     def close(self) -> None:
@@ -235,73 +278,10 @@ class GRPOTrainer:
             raise InfrastructureError(f"all {len(episodes)} episodes were lost to a failing sandbox; try `cleaner doctor`")
         return episodes
 
-    def _train_requests(self, step: int) -> list[EpisodeRequest]:
-        config, saar = self.config.rollout, self.config.saar
-        problems = len(self._train_envs[0].tool_env.dataset.problems)
-        requests = []
-        for group, index in enumerate(problem_indices(self.config.seed, step, config.problems, problems)):
-            rng = self._stream(_SHARE, step, group)
-            purified = _purified_members(saar.share_at(step, self.config.steps), saar.mixing, config.group_size, rng)
-            for member in range(config.group_size):
-                stream = (self.config.seed, _TRAIN, step, group, member)
-                requests.append(EpisodeRequest(index, stream, group, saar=member in purified))
-        return requests
-
-    def _stream(self, *purpose: int) -> np.random.Generator:
-        return np.random.default_rng((self.config.seed, *purpose))
-
     def _log(self, folder: RunFolder, metrics: Mapping[str, float], progress: Progress | None) -> None:
         folder.log(self.steps_done, metrics)
         if progress:
             progress.update({"step": self.steps_done, **metrics})
-
-
-def problem_indices(seed: int, step: int, count: int, problems: int) -> list[int]:
-    """Returns the problems of a step: all problems in random order, then all again in another, and so on.
-
-    Example:
-        >>> sorted(problem_indices(0, 0, 2, 4) + problem_indices(0, 1, 2, 4))
-        [0, 1, 2, 3]
-    """
-    indices = []
-    for position in range(step * count, (step + 1) * count):
-        epoch, offset = divmod(position, problems)
-        indices.append(int(np.random.default_rng((seed, _DATA, epoch)).permutation(problems)[offset]))
-    return indices
-
-
-def _purified_members(share: float, mixing: str, group_size: int, rng: np.random.Generator) -> set[int]:
-    """Returns which episodes of a group are purified."""
-    if mixing == "episode":
-        return set(np.flatnonzero(rng.random(group_size) < share).tolist())
-    return set(range(int(np.floor(share * group_size + rng.random()))))
-
-
-def _training_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
-    raw = [episode for episode in episodes if not episode.request.saar]
-    purified = [episode for episode in episodes if episode.request.saar]
-    metrics = _named("train", summarise(episodes))
-    for name, part in (("raw", raw), ("purified", purified)):
-        if part:
-            metrics |= {f"{metric}_{name}": value for metric, value in _named("train", summarise(part)).items()}
-    for outcome in ("shallow", "deep", "failed", "abandoned"):
-        metrics[f"saar/{outcome}"] = float(sum(repair.outcome == outcome for e in episodes for repair in e.repairs))
-    return metrics
-
-
-def _named(prefix: str, summary: Summary) -> dict[str, float]:
-    """Returns a summary as metrics; what could not be measured is NaN."""
-    numbers = {
-        "success": summary.success,
-        "reward": summary.reward,
-        "first_attempt_error": summary.first_attempt_error,
-        "recovered": summary.recovered,
-        "tool_calls": summary.tool_calls,
-        "turns": summary.turns,
-        "tokens": summary.tokens,
-        "infrastructure_errors": summary.infrastructure_errors,
-    }
-    return {f"{prefix}/{name}": float("nan") if value is None else float(value) for name, value in numbers.items()}
 
 
 def check_environments(config: GRPOConfig) -> None:

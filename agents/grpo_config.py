@@ -119,6 +119,9 @@ class RolloutConfig:
         temperature: Sampling temperature.
         top_p: Nucleus kept.
         concurrency: Episodes that run at a time.
+        max_batches: With more than 1, groups whose rewards are all equal, from which nothing is learned, are left out, and
+            more batches are collected for a step, this many at most, until as many groups as ``problems`` are there
+            (dynamic sampling, DAPO, arXiv 2503.14476).
     """
 
     problems: int = 8
@@ -128,9 +131,10 @@ class RolloutConfig:
     temperature: float = 1.0
     top_p: float = 1.0
     concurrency: int = 128
+    max_batches: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("problems", "turn_tokens", "context_tokens", "concurrency"):
+        for name in ("problems", "turn_tokens", "context_tokens", "concurrency", "max_batches"):
             _require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
         if self.context_tokens <= self.turn_tokens:
             raise ConfigError(
@@ -334,6 +338,8 @@ class GRPOConfig:
         runs: The folder that run folders are made in.
         name: The run folder's name; the time of day where ``None``.
         save_every: Steps between checkpoints; the last step always has one.
+        keep_checkpoints: How many of the latest checkpoints are kept; ``None`` for all.
+        best_metric: The checkpoint with the highest value of this metric is kept besides.
         env: What is trained on.
         saar: How episodes are purified.
         rollout: How episodes are collected.
@@ -348,6 +354,8 @@ class GRPOConfig:
     runs: str = "runs"
     name: str | None = None
     save_every: int = 10
+    keep_checkpoints: int | None = None
+    best_metric: str = "eval/success"
     env: EnvironmentConfig = field(default_factory=EnvironmentConfig)
     saar: SAARConfig = field(default_factory=SAARConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
@@ -359,5 +367,7 @@ class GRPOConfig:
         _require(self.seed >= 0, "seed", "be at least 0", self.seed)
         for name in ("steps", "save_every"):
             _require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
+        keep = self.keep_checkpoints
+        _require(keep is None or keep >= 1, "keep_checkpoints", "be at least 1", keep)
         buffer, context = self.advantage.overlong_buffer, self.rollout.context_tokens
         _require(buffer <= context, "advantage.overlong_buffer", f"be at most the {context} context_tokens", buffer)

@@ -114,9 +114,8 @@ class Learner:
         if self.config.importance.old_logprobs == "learner":
             rows, metrics = self._rescored(rows)
         order = rng.permutation(len(rows))
-        parts = [part for part in np.array_split(order, min(self.config.minibatches, len(rows))) if len(part)]
         collected: dict[str, list[float]] = defaultdict(list)
-        for part in parts:
+        for part in np.array_split(order, max(1, min(self.config.minibatches, len(rows)))):
             for name, value in self._update([rows[index] for index in part]).items():
                 collected[name].append(value)
         return {name: float(np.mean(values)) for name, values in collected.items()} | metrics

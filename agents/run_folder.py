@@ -150,7 +150,6 @@ class RunFolder:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         trainer_state: Mapping[str, Any],
-        keep: int | None = None,
     ) -> Path:
         """Writes ``checkpoints/step-<step>``, which appears when it is complete, or not at all.
 
@@ -159,7 +158,6 @@ class RunFolder:
             model: Saved with ``save_pretrained``.
             tokenizer: Likewise.
             trainer_state: Whatever else is needed to go on: tensors, numbers, strings, and containers of them.
-            keep: How many of the latest checkpoints to keep; ``None`` for all.
 
         Returns:
             The checkpoint's directory.
@@ -177,10 +175,23 @@ class RunFolder:
             if target.exists():
                 target.replace(Path(scratch) / "old")
             built.replace(target)
-        if keep is not None:
-            for old in self.checkpoints()[: -max(keep, 1)]:
-                shutil.rmtree(old)
         return target
+
+    def prune_checkpoints(self, keep: int, best_metric: str) -> None:
+        """Deletes all checkpoints but the latest ones and the best one.
+
+        Args:
+            keep: How many of the latest to keep, at least 1.
+            best_metric: The metric whose highest value says which is the best; the latest of equal ones is. Where it was
+                logged at the step of no checkpoint, there is no best.
+        """
+        values = {line["step"]: line.get(best_metric) for line in self.metrics()}
+        found = self.checkpoints()
+        judged = [path for path in found if values.get(_step_of(path)) is not None]
+        best = max(judged, key=lambda path: (values[_step_of(path)], _step_of(path)), default=None)
+        for old in found[: -max(keep, 1)]:
+            if old != best:
+                shutil.rmtree(old)
 
     def checkpoints(self) -> list[Path]:
         """Returns the checkpoints' directories, oldest first."""

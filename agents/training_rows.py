@@ -46,8 +46,8 @@ def training_rows(
         grafts: As in `ImportanceConfig`.
 
     Returns:
-        One row per episode, followed by those of gated pairs, and metrics: the share of groups whose rewards differ, the
-        number of grafted tokens and the mean gap per token; with a ``pair_weight`` the number of pairs.
+        One row per episode, followed by those of gated pairs, and metrics: the number of grafted tokens and the mean gap
+        per token; with a ``pair_weight`` the number of pairs.
     """
     rendered = [renderer.render(episode.conversation) for episode in episodes]
     rewards = [
@@ -78,9 +78,7 @@ def training_rows(
         for row, old in zip(failed, logprobs[len(rendered) :], strict=True)
     ]
     measured = [gap for row_gaps in gaps for gap in row_gaps.values()]
-    telling = {group for group, value in zip(groups, compared, strict=True) if value}
     metrics = {
-        "train/telling_groups": len(telling) / len(set(groups)),
         "graft/tokens": float(len(measured)),
         "graft/logprob_gap": float(np.mean(measured)) if measured else float("nan"),
     }

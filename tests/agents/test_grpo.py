@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from cleaner_env.agents.batches import problem_indices, train_requests
 from cleaner_env.agents.grpo import (
     EvaluationConfig,
     GRPOConfig,
     GRPOTrainer,
     LearnerConfig,
+    LossConfig,
     RolloutConfig,
     SAARConfig,
     check_environments,
-    problem_indices,
 )
 from cleaner_env.agents.grpo_config import EnvironmentConfig
 from cleaner_env.agents.models import load_model
@@ -100,7 +101,8 @@ def test_an_existing_run_is_not_overwritten(make_trainer, config):
 
 def test_a_restored_run_goes_on_as_though_it_had_not_stopped(make_trainer, config, random_model, tokenizer, parity_env):
     learner = LearnerConfig(learning_rate=0.01, warmup_steps=9, minibatches=2)
-    config = replace(config, steps=3, learner=learner, env=EnvironmentConfig(id=parity_env))
+    rollout = replace(config.rollout, group_size=2, max_batches=3)
+    config = replace(config, steps=3, rollout=rollout, learner=learner, env=EnvironmentConfig(id=parity_env))
     whole = make_trainer(replace(config, name="whole")).run()
     part = make_trainer(replace(config, name="part", steps=2)).run()
     with RunFolder.reopen(part) as folder:
@@ -129,12 +131,42 @@ def test_purification_sets_in_when_it_is_told_to(make_trainer, config):
     assert counts == [0, 8, 4]
 
 
-def test_mixing_by_episode_draws_each_one_by_itself(make_trainer, config):
-    trainer = make_trainer(replace(config, saar=SAARConfig(share=0.25, mixing="episode")))
-    requests = [request for step in range(50) for request in trainer._train_requests(step)]
+def test_mixing_by_episode_draws_each_one_by_itself(config):
+    config = replace(config, saar=SAARConfig(mixing="episode"))
+    requests = [request for batch in range(50) for request in train_requests(config, batch, share=0.25, problems=9)]
     counts = {sum(r.saar for r in requests[start : start + 4]) for start in range(0, len(requests), 4)}
     assert counts >= {0, 1, 2, 3}
     assert 0.2 < sum(request.saar for request in requests) / len(requests) < 0.3
+
+
+def test_dynamic_sampling_collects_until_enough_groups_tell_something(make_trainer, config, parity_env):
+    rollout = replace(config.rollout, problems=3, group_size=2, max_batches=6)
+    trainer = make_trainer(replace(config, rollout=rollout, env=EnvironmentConfig(id=parity_env)))
+    collected = 0
+    for _ in range(3):
+        episodes, chosen = trainer._collect()
+        groups = {number: [e.reward for e in chosen if e.request.group == number] for number in range(18)}
+        telling = [rewards for rewards in groups.values() if rewards]
+        assert len(telling) == 3
+        assert all(sorted(rewards) == [0, 1] for rewards in telling)
+        assert len({episode.request.stream for episode in episodes}) == len(episodes)
+        collected += len(episodes)
+    assert collected == trainer._batches_done * 6 > 3 * 6
+
+
+def test_dynamic_sampling_is_bounded_and_a_step_without_a_telling_group_changes_nothing(make_trainer, config):
+    trainer = make_trainer(replace(config, rollout=replace(config.rollout, max_batches=3)))
+    before = [parameter.clone() for parameter in trainer.learner.model.parameters()]
+    metrics = trainer.step()
+    assert (metrics["train/telling_groups"], metrics["loss/loss"], trainer._batches_done) == (0, 0, 3)
+    assert all(map(torch.equal, before, trainer.learner.model.parameters()))
+
+
+def test_the_policy_is_held_back_by_a_copy_of_what_it_began_as(make_trainer, config, parity_env):
+    learner = LearnerConfig(learning_rate=0.01, warmup_steps=0, loss=LossConfig(reference_kl=0.1))
+    trainer = make_trainer(replace(config, learner=learner, env=EnvironmentConfig(id=parity_env)))
+    assert trainer.step()["loss/reference_kl"] == pytest.approx(0, abs=1e-6)
+    assert trainer.step()["loss/reference_kl"] > 1e-5
 
 
 def test_ctrl_c_ends_the_run_with_a_checkpoint(make_trainer, config):

@@ -138,8 +138,26 @@ def test_checkpoints_are_replaced_ordered_and_thinned(run: RunFolder, loaded: An
     run.save_checkpoint(20, *loaded, {"version": 2})
     assert [path.name for path in run.checkpoints()] == ["step-000005", "step-000020", "step-1000000"]
     assert load_trainer_state(run.checkpoints()[1]) == {"version": 2}
-    run.save_checkpoint(1_000_001, *loaded, {}, keep=2)
+    run.save_checkpoint(1_000_001, *loaded, {})
+    run.prune_checkpoints(2, "eval/success")
     assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == ["step-1000000", "step-1000001"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ((0.5, 0.9, 0.9, 0.1, 0.2), [3, 5]),
+        ((0.5, math.nan, None, 0.1, 0.2), [1, 5]),
+        ((None, None, None, None, None), [5]),
+        ((0.5, 0.1, 0.2, 0.1, 0.9), [5]),
+    ],
+)
+def test_the_best_checkpoint_outlives_later_ones(run: RunFolder, loaded: Any, values: Any, kept: Any) -> None:
+    for step, value in enumerate(values, start=1):
+        run.log(step, {"eval/success": value} if value is not None else {})
+        run.save_checkpoint(step, *loaded, {})
+    run.prune_checkpoints(1, "eval/success")
+    assert [path.name for path in run.checkpoints()] == [f"step-{step:06d}" for step in kept]
 
 
 def test_reopening_drops_what_the_latest_checkpoint_does_not_know(run: RunFolder, loaded: Any) -> None:

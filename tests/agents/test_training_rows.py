@@ -111,7 +111,6 @@ def test_masked_turns_are_left_out_of_the_loss_and_stay_in_the_context(play, row
     assert [masked.action_mask[i] for i in left_out] == [False] * len(left_out)
     assert masked.advantage == pytest.approx(1, abs=1e-4)
     assert whole.advantage == pytest.approx(-1, abs=1e-4)
-    assert metrics["train/telling_groups"] == 1
     assert metrics["graft/tokens"] == 0
     assert math.isnan(metrics["graft/logprob_gap"])
 
@@ -150,12 +149,10 @@ def test_episodes_near_the_limit_are_worth_less_than_others(play, rows_of):
     short, long = play("none", ()), play("none", (FAILED, FIXED))
     plain, metrics, renderer = rows_of([short, long])
     assert [float(row.advantage.max()) for row in plain] == [0, 0]
-    assert metrics["train/telling_groups"] == 0
     length = len(renderer.render(long.conversation).token_ids)
     config = AdvantageConfig(scale="none", overlong_buffer=10, overlong_penalty=0.6)
-    shaped, metrics, _ = rows_of([short, long], config, context_tokens=length + 5)
+    shaped, _, _ = rows_of([short, long], config, context_tokens=length + 5)
     assert [float(row.advantage.max()) for row in shaped] == pytest.approx([0.15, -0.15])
-    assert metrics["train/telling_groups"] == 1
 
 
 def test_failed_first_attempts_are_penalised_where_the_episode_succeeded(play, rows_of, tokenizer):
