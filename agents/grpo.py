@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,6 +32,7 @@ from cleaner_env.agents.grpo_config import (
     SAARConfig,
 )
 from cleaner_env.agents.learner import Learner
+from cleaner_env.agents.lora import adapter_weights, add_lora, load_adapter_weights, merged_weights
 from cleaner_env.agents.rendering import Renderer
 from cleaner_env.agents.rollout import Episode, EpisodeRequest, run_episodes
 from cleaner_env.agents.run_folder import RunFolder
@@ -99,6 +101,10 @@ class GRPOTrainer:
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
+        if reference is None and config.learner.loss.reference_kl:
+            reference = copy.deepcopy(model)
+        if config.lora.rank:
+            add_lora(model, config.lora, config.seed)
         self.renderer = Renderer(tokenizer)
         # The engine runs the very model that the learner updates, so that it samples from the new weights at once.
         engine = TransformersEngine(model, tokenizer)
@@ -108,8 +114,6 @@ class GRPOTrainer:
                 f"got {config.rollout.context_tokens!r}"
             )
         self.engine: Engine = engine
-        if reference is None and config.learner.loss.reference_kl:
-            reference = copy.deepcopy(model)
         updates = config.steps * config.learner.minibatches
         self.learner = Learner(model, config.learner, config.rollout.temperature, reference, updates)
         self.steps_done = 0
@@ -153,6 +157,7 @@ class GRPOTrainer:
             if progress:
                 progress.message(f"run folder: {folder.path}")
                 progress.start(config.steps, self.steps_done)
+            folder.track(config.trackers, self.steps_done, config.project, asdict(config))
             try:
                 if self.steps_done == 0:
                     self._log(folder, self.evaluate(folder), progress)
@@ -240,14 +245,16 @@ class GRPOTrainer:
             "steps_done": self.steps_done,
             "batches_done": self._batches_done,
             "learner": self.learner.state_dict(),
+            "adapters": adapter_weights(self.learner.model),
         }
-        saved = folder.save_checkpoint(self.steps_done, self.learner.model, self.tokenizer, state)
+        weights = merged_weights(self.learner.model)
+        saved = folder.save_checkpoint(self.steps_done, self.learner.model, self.tokenizer, state, weights)
         if self.config.keep_checkpoints is not None:
             folder.prune_checkpoints(self.config.keep_checkpoints, self.config.best_metric)
         return saved
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a checkpoint of `save`, whose model this trainer was made with.
+        """Goes on from a checkpoint of `save`, whose model this trainer was made with; with adapters, from the first model.
 
         On a CPU, with as many threads, what follows is to the bit what would have followed without the interruption: every
         random choice comes from streams that follow from the seed, the step and the episode.
@@ -257,6 +264,7 @@ class GRPOTrainer:
         """
         self.steps_done = int(state["steps_done"])
         self._batches_done = int(state["batches_done"])
+        load_adapter_weights(self.learner.model, state["adapters"])
         self.learner.load_state_dict(state["learner"])
 
     def close(self) -> None:

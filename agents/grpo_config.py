@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Final
 
 from cleaner_env.errors import ConfigError
 from cleaner_env.wrappers.purifier import STRATEGIES
@@ -15,10 +16,13 @@ __all__ = [
     "GRPOConfig",
     "ImportanceConfig",
     "LearnerConfig",
+    "LoRAConfig",
     "LossConfig",
     "RolloutConfig",
     "SAARConfig",
 ]
+
+TRACKERS: Final = ("tensorboard", "wandb", "trackio")
 
 
 def _require(condition: bool, name: str, rule: str, value: object) -> None:
@@ -311,6 +315,23 @@ class LearnerConfig:
 
 
 @dataclass(frozen=True)
+class LoRAConfig:
+    """Low-rank adapters, which are trained in place of the weights.
+
+    Attributes:
+        rank: Of the adapters; 0 trains all weights.
+        alpha: Adapters are scaled by ``alpha / rank``.
+    """
+
+    rank: int = 0
+    alpha: int = 32
+
+    def __post_init__(self) -> None:
+        _require(self.rank >= 0, "rank", "not be negative", self.rank)
+        _require(self.alpha >= 1, "alpha", "be at least 1", self.alpha)
+
+
+@dataclass(frozen=True)
 class EvaluationConfig:
     """How the policy is measured during training, always with SAAR off.
 
@@ -333,6 +354,8 @@ class GRPOConfig:
 
     Attributes:
         model: A model directory, or ``"tiny"`` for the project's own small model, made by a seeded cold start.
+        device: What the model runs on, such as ``"cpu"`` or ``"cuda:1"``; ``"auto"`` is a GPU where there is one.
+        dtype: Precision of the weights, such as ``"float32"`` or ``"bfloat16"``.
         seed: Everything random follows from it.
         steps: Batches of episodes.
         runs: The folder that run folders are made in.
@@ -345,10 +368,15 @@ class GRPOConfig:
         rollout: How episodes are collected.
         advantage: How they are compared.
         learner: How the weights are updated.
+        lora: Which of them.
+        trackers: Where metrics go besides ``metrics.jsonl``: any of ``"tensorboard"``, ``"wandb"`` and ``"trackio"``.
+        project: What the latter two file the run under.
         evaluation: How the policy is measured.
     """
 
     model: str = "tiny"
+    device: str = "auto"
+    dtype: str = "float32"
     seed: int = 0
     steps: int = 25
     runs: str = "runs"
@@ -356,17 +384,22 @@ class GRPOConfig:
     save_every: int = 10
     keep_checkpoints: int | None = None
     best_metric: str = "eval/success"
+    trackers: tuple[str, ...] = ("tensorboard",)
+    project: str = "cleaner-env"
     env: EnvironmentConfig = field(default_factory=EnvironmentConfig)
     saar: SAARConfig = field(default_factory=SAARConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
+    lora: LoRAConfig = field(default_factory=LoRAConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
         _require(self.seed >= 0, "seed", "be at least 0", self.seed)
         for name in ("steps", "save_every"):
             _require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
+        for tracker in self.trackers:
+            _require_choice("trackers", tracker, *TRACKERS)
         keep = self.keep_checkpoints
         _require(keep is None or keep >= 1, "keep_checkpoints", "be at least 1", keep)
         buffer, context = self.advantage.overlong_buffer, self.rollout.context_tokens

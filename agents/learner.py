@@ -94,7 +94,10 @@ class Learner:
         self.updates = 0
         self._checkpointed = _checkpointed_layers(model) if config.gradient_checkpointing else []
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.95)
+            [weight for weight in model.parameters() if weight.requires_grad],
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            betas=(0.9, 0.95),
         )
         # Does nothing but for float16, whose smallest gradients would otherwise become 0.
         self.scaler = torch.amp.GradScaler(model.device.type, enabled=config.autocast == "float16")

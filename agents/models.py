@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 LoadedModel: TypeAlias = "tuple[PreTrainedModel, PreTrainedTokenizerBase]"
 
-__all__ = ["LoadedModel", "check_new_directory", "load_model", "quiet_transformers", "save_model"]
+__all__ = ["LoadedModel", "check_new_directory", "load_model", "quiet_transformers", "resolve_device", "save_model"]
 
 _LOCAL: Final = {"local_files_only": True, "trust_remote_code": False}
 _SHOWN: Final = 200
 
 
-def load_model(directory: str | Path, dtype: str | torch.dtype = "auto") -> LoadedModel:
+def load_model(directory: str | Path, dtype: str | torch.dtype = "auto", device: torch.device | str = "cpu") -> LoadedModel:
     """Loads a causal language model and its tokenizer, in evaluation mode and on the CPU.
 
     Nothing is downloaded, no code out of the directory is run, and weights are read from ``safetensors`` only.
@@ -33,6 +33,7 @@ def load_model(directory: str | Path, dtype: str | torch.dtype = "auto") -> Load
     Args:
         directory: A directory as ``save_pretrained`` writes it, with a tokenizer that has a chat template.
         dtype: A ``torch.dtype`` or its name; ``"auto"`` keeps the one that the weights were saved in.
+        device: Where the model is put.
 
     Raises:
         ModelError: The directory is none, or does not hold a whole model; the message is one line that says which part.
@@ -68,8 +69,26 @@ def load_model(directory: str | Path, dtype: str | torch.dtype = "auto") -> Load
             f"the tokenizer in {directory} knows {len(tokenizer)} tokens, more than the model's "
             f"{model.get_input_embeddings().num_embeddings}; the two do not belong together"
         )
-    model.eval()
+    model.eval().to(device)
     return model, tokenizer
+
+
+def resolve_device(name: str) -> torch.device:
+    """Returns the device of a name; ``"auto"`` is the first GPU where there is one, and the CPU elsewhere.
+
+    Raises:
+        ConfigError: There is no such device.
+    """
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):  # CPU builds of torch assert
+        raise ConfigError(f"there is no device {name!r}; use auto, cpu, or cuda where there is a GPU") from None
+    return device
 
 
 def save_model(directory: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:

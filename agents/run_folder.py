@@ -38,11 +38,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleaner_env.agents.models import quiet_transformers
 from cleaner_env.agents.plots import plot_curves
+from cleaner_env.agents.trackers import Tracker, open_tracker
 from cleaner_env.errors import ConfigError
 from cleaner_env.wrappers.records import append_records, check_writable, json_line, write_whole
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from cleaner_env.agents.rollout import Episode
@@ -65,7 +66,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._tensorboard: SummaryWriter | None = None
+        self._trackers: list[Tracker] = []
         self._lock = -1
 
     @classmethod
@@ -123,17 +124,16 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Appends one step's metrics to ``metrics.jsonl`` and the TensorBoard events."""
+        """Appends one step's metrics to ``metrics.jsonl``, and gives them to the trackers."""
         with (self.path / "metrics.jsonl").open("ab") as file:
             file.write(json_line({"step": step, **metrics}))
-        if self._tensorboard is None:
-            from torch.utils.tensorboard import SummaryWriter
+        for tracker in self._trackers:
+            tracker.log(step, metrics)
 
-            # Events of an interrupted run that lie after this step are hidden.
-            self._tensorboard = SummaryWriter(str(self.path / "tensorboard"), purge_step=step)
-        for name, value in metrics.items():
-            self._tensorboard.add_scalar(name, value, step)
-        self._tensorboard.flush()
+    def track(self, names: Iterable[str], step: int, project: str, config: Mapping[str, Any]) -> None:
+        """Opens trackers, as `open_tracker` does; they are closed with the folder."""
+        for name in names:
+            self._trackers.append(open_tracker(name, self.path, step, project, config))
 
     def metrics(self) -> list[dict[str, Any]]:
         """Returns what was logged, one dict a step."""
@@ -150,6 +150,7 @@ class RunFolder:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         trainer_state: Mapping[str, Any],
+        weights: Mapping[str, torch.Tensor] | None = None,
     ) -> Path:
         """Writes ``checkpoints/step-<step>``, which appears when it is complete, or not at all.
 
@@ -158,6 +159,7 @@ class RunFolder:
             model: Saved with ``save_pretrained``.
             tokenizer: Likewise.
             trainer_state: Whatever else is needed to go on: tensors, numbers, strings, and containers of them.
+            weights: What is saved as the model's weights; its own by default.
 
         Returns:
             The checkpoint's directory.
@@ -169,7 +171,7 @@ class RunFolder:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=self._checkpoints) as scratch:
             built = Path(scratch) / "new"
             with quiet_transformers():
-                model.save_pretrained(built)
+                model.save_pretrained(built, state_dict=None if weights is None else dict(weights))
                 tokenizer.save_pretrained(built)
             torch.save(dict(trainer_state), built / _TRAINER_STATE)
             if target.exists():
@@ -212,10 +214,10 @@ class RunFolder:
         return target
 
     def close(self) -> None:
-        """Closes the TensorBoard events and gives the folder free. May be called twice."""
-        writer, self._tensorboard = self._tensorboard, None
-        if writer is not None:
-            writer.close()
+        """Closes the trackers and gives the folder free. May be called twice."""
+        trackers, self._trackers = self._trackers, []
+        for tracker in trackers:
+            tracker.close()
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)

@@ -11,6 +11,8 @@ import typer
 from cleaner_env.errors import ConfigError
 
 if TYPE_CHECKING:
+    import torch
+
     from cleaner_env.agents.grpo import GRPOConfig
     from cleaner_env.agents.models import LoadedModel
     from cleaner_env.cli.progress import TrainingProgress
@@ -55,15 +57,25 @@ def train(
         typer.echo(dump_toml(resolved), nl=False)
         return
     from cleaner_env.agents.grpo import GRPOTrainer, check_environments
-    from cleaner_env.agents.models import load_model
+    from cleaner_env.agents.models import load_model, resolve_device
     from cleaner_env.agents.run_folder import RunFolder, load_trainer_state
+    from cleaner_env.agents.trackers import check_trackers
 
-    check_environments(resolved)  # before the cold start, which takes a minute or two
+    # All of this before the cold start, which takes a minute or two.
+    device = resolve_device(resolved.device)
+    check_trackers(resolved.trackers)
+    check_environments(resolved)
     with TrainingProgress() as progress, ExitStack() as stack:
         resumed = stack.enter_context(RunFolder.reopen(resume)) if resume is not None else None
         checkpoint = resumed.latest_checkpoint() if resumed else None
-        model, tokenizer = load_model(checkpoint, "float32") if checkpoint else _initial_policy(resolved, progress)
-        trainer = stack.enter_context(GRPOTrainer(resolved, model, tokenizer))
+        # Adapters and a reference belong to the model that the run began with.
+        if checkpoint and not resolved.lora.rank:
+            model, tokenizer = load_model(checkpoint, resolved.dtype, device)
+        else:
+            model, tokenizer = _initial_policy(resolved, progress, device)
+        needs_reference = checkpoint and resolved.learner.loss.reference_kl > 0
+        reference = _initial_policy(resolved, progress, device)[0] if needs_reference else None
+        trainer = stack.enter_context(GRPOTrainer(resolved, model, tokenizer, reference))
         if checkpoint:
             trainer.restore(load_trainer_state(checkpoint))
         if resumed and options:
@@ -75,11 +87,11 @@ def train(
         raise KeyboardInterrupt
 
 
-def _initial_policy(config: GRPOConfig, progress: TrainingProgress) -> LoadedModel:
+def _initial_policy(config: GRPOConfig, progress: TrainingProgress, device: torch.device) -> LoadedModel:
     from cleaner_env.agents.models import load_model
 
     directory = _cold_start(config, progress) if config.model == "tiny" else Path(config.model)
-    return load_model(directory, dtype="float32")
+    return load_model(directory, config.dtype, device)
 
 
 def _cold_start(config: GRPOConfig, progress: TrainingProgress) -> Path:

@@ -4,6 +4,8 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+import tomli
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,16 +98,15 @@ learners = st.builds(
 
 @given(st.builds(GRPOConfig, advantage=advantages, learner=learners))
 def test_every_configuration_survives_its_file(config: GRPOConfig) -> None:
-    overrides = [f"{name}={value}" for name, value in _leaves(dump_toml(config))]
+    overrides = [f"{name}={value}" for name, value in _leaves(tomli.loads(dump_toml(config)))]
     assert load_config(GRPOConfig, overrides=overrides) == config
 
 
-def _leaves(toml: str) -> list[tuple[str, str]]:
-    section, leaves = "", []
-    for line in toml.splitlines():
-        if line.startswith("["):
-            section = line.strip("[]") + "."
-        elif line:
-            name, _, value = line.partition(" = ")
-            leaves.append((section + name, value))
+def _leaves(options: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    leaves = []
+    for name, value in options.items():
+        if isinstance(value, dict):
+            leaves += _leaves(value, f"{prefix}{name}.")
+        else:
+            leaves.append((prefix + name, tomli_w.dumps({"value": value}).partition(" = ")[2]))
     return leaves

@@ -75,6 +75,7 @@ def test_a_name_is_a_plain_folder_name(tmp_path: Path, name: str) -> None:
 def test_metrics_are_strict_json_and_tensorboard_events(run: RunFolder) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    run.track(("tensorboard",), 1, "cleaner-env", {})
     run.log(1, {"loss": 0.5, "eval/success": math.nan})
     run.log(2, {"loss": np.float32(0.25), "gap": math.inf, "tokens": np.int64(7)})
     assert json_lines(run.path / "metrics.jsonl") == [
@@ -161,6 +162,7 @@ def test_the_best_checkpoint_outlives_later_ones(run: RunFolder, loaded: Any, va
 
 
 def test_reopening_drops_what_the_latest_checkpoint_does_not_know(run: RunFolder, loaded: Any) -> None:
+    run.track(("tensorboard",), 1, "cleaner-env", {})
     for step in (1, 2, 3):
         run.log(step, {"loss": 1.0 / step})
         run.write_episodes(step, [episode(str(step))])
@@ -173,6 +175,7 @@ def test_reopening_drops_what_the_latest_checkpoint_does_not_know(run: RunFolder
         assert [line["step"] for line in again.metrics()] == [1, 2]
         assert [line["step"] for line in json_lines(run.path / "episodes.jsonl")] == [1, 2]
         assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["step-000002"]
+        again.track(("tensorboard",), 3, "cleaner-env", {})
         again.log(3, {"loss": 9.0})
         assert [line["loss"] for line in again.metrics()] == [1.0, 0.5, 9.0]
 

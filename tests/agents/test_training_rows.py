@@ -147,7 +147,7 @@ def test_the_ablation_takes_grafts_for_what_they_were_sampled_as(play, rows_of):
 
 def test_episodes_near_the_limit_are_worth_less_than_others(play, rows_of):
     short, long = play("none", ()), play("none", (FAILED, FIXED))
-    plain, metrics, renderer = rows_of([short, long])
+    plain, _, renderer = rows_of([short, long])
     assert [float(row.advantage.max()) for row in plain] == [0, 0]
     length = len(renderer.render(long.conversation).token_ids)
     config = AdvantageConfig(scale="none", overlong_buffer=10, overlong_penalty=0.6)
