@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -16,6 +18,21 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Examples start real processes, and machines differ: no deadline per example, and the same examples in every run.
 settings.register_profile("cleaner", deadline=None, derandomize=True)
 settings.load_profile("cleaner")
+
+
+@pytest.fixture(scope="session")
+def install_debian():
+    """Installs a Debian package where its program is missing, in automatic runs or where the user asks for it."""
+
+    def install(package, program):
+        allowed = {"CI", "CLEANER_INSTALL_DEBIAN"} & os.environ.keys()
+        if not allowed or os.geteuid() != 0 or shutil.which(program) or not shutil.which("apt-get"):
+            return
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in ("update -qq", f"install -y -qq --no-install-recommends {package}"):
+            subprocess.run(["apt-get", *command.split()], env=environment, stdout=subprocess.DEVNULL, check=False)
+
+    return install
 
 
 @pytest.fixture(scope="session")

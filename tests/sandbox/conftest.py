@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -67,13 +65,13 @@ def docker_image(docker_engine: PrivateEngine | None) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def docker_engine() -> Iterator[PrivateEngine | None]:
+def docker_engine(install_debian: Callable[[str, str], None]) -> Iterator[PrivateEngine | None]:
     """An engine: ``None`` where one answers already, else one started for the tests; skips where neither can be had."""
     pytest.importorskip("docker")
     if _engine_answers():
         yield None
         return
-    _install_engine_where_allowed()
+    install_debian("docker.io", "dockerd")
     with ExitStack() as stack:
         try:
             engine = stack.enter_context(private_engine())
@@ -96,16 +94,6 @@ def _engine_answers() -> bool:
     except Exception:
         return False
     return answers
-
-
-def _install_engine_where_allowed() -> None:
-    """Installs Debian's engine in automatic runs, or where the user asks for it."""
-    allowed = {"CI", "CLEANER_INSTALL_ENGINE"} & os.environ.keys()
-    if not allowed or os.geteuid() != 0 or shutil.which("dockerd") or not shutil.which("apt-get"):
-        return
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in ("update -qq", "install -y -qq --no-install-recommends docker.io"):
-        subprocess.run(["apt-get", *command.split()], env=environment, stdout=subprocess.DEVNULL, check=False)
 
 
 def _set_address(address: str | None) -> None:

@@ -140,7 +140,9 @@ def _running(program, profile):
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory):
+def browser(tmp_path_factory, install_debian):
+    if not any(map(shutil.which, NAMES)):
+        install_debian("chromium", "chromium")
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
