@@ -7,25 +7,25 @@ tool, and the interpreter's state carries it to the next call.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Final
 
 from cleaner_env.conversation import Conversation
 from cleaner_env.errors import ConfigError, DataError
 from cleaner_env.grading import Grade, grade_integer
 from cleaner_env.tasks.base import Dataset, Problem, Task
+from cleaner_env.tasks.generated import on_demand
 
 if TYPE_CHECKING:
     from cleaner_env.sandbox.protocol import Sandbox
 
 __all__ = ["ArithmeticTask", "Step"]
 
-SPLITS: Final = ("train", "test")
 PROBLEMS_PER_SPLIT: Final = 100_000
 TEST_DIVISOR: Final = 5
 """The operands of a problem add up to a multiple of this in the test split and never do in the training split."""
@@ -91,11 +91,7 @@ class ArithmeticTask(Task):
     def load(self, dataset: str, split: str | None = None) -> Dataset:
         if dataset != "builtin":
             raise DataError(f"unknown data set {dataset!r} for arithmetic; its only one is 'builtin'")
-        split = "train" if split is None else split
-        if split not in SPLITS:
-            raise DataError(f"unknown split {split!r} for arithmetic; choose one of {', '.join(SPLITS)}")
-        problems = _Problems(self.steps, self.seed, split)
-        return Dataset(dataset, problems, problems.fingerprint())
+        return on_demand(dataset, split, PROBLEMS_PER_SPLIT, partial(_problem, self.steps, self.seed))
 
     def messages(self, problem: Problem) -> Conversation:
         question = f"{problem.prompt}\nCompute one variable per call, then give the last value in \\boxed{{}}."
@@ -106,58 +102,31 @@ class ArithmeticTask(Task):
         return grade_integer(turn, problem.answer)
 
 
-@dataclass(frozen=True)
-class _Problems(Sequence[Problem]):
-    """The problems of a split, each made when it is looked up."""
+def _problem(steps: int, seed: int, split: str, number: int) -> Problem:
+    rng = random.Random(f"{seed}/{split}/{steps}/{number}")
+    chain = _chain(rng, steps)
+    while (_operand_sum(chain) % TEST_DIVISOR == 0) != (split == "test"):
+        chain = _chain(rng, steps)
+    definitions = "\n".join(f"{step.variable} = {step.expression}" for step in chain)
+    return Problem(
+        id=f"arithmetic-{steps}-{seed}-{split}-{number}",
+        prompt=f"Find {chain[-1].variable}, given:\n{definitions}",
+        answer=str(chain[-1].value),
+        metadata={"steps": chain},
+    )
 
-    steps: int
-    seed: int
-    split: str
 
-    def __len__(self) -> int:
-        return PROBLEMS_PER_SPLIT
-
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Problem]: ...
-
-    def __getitem__(self, index: int | slice) -> Problem | Sequence[Problem]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        try:
-            index = range(len(self))[index]
-        except IndexError:
-            raise IndexError(f"problem {index} of {len(self)}") from None
-        rng = random.Random(f"{self.seed}/{self.split}/{self.steps}/{index}")
-        chain = self._chain(rng)
-        while (_operand_sum(chain) % TEST_DIVISOR == 0) != (self.split == "test"):
-            chain = self._chain(rng)
-        definitions = "\n".join(f"{step.variable} = {step.expression}" for step in chain)
-        return Problem(
-            id=f"arithmetic-{self.steps}-{self.seed}-{self.split}-{index}",
-            prompt=f"Find {chain[-1].variable}, given:\n{definitions}",
-            answer=str(chain[-1].value),
-            metadata={"steps": chain},
-        )
-
-    def _chain(self, rng: random.Random) -> tuple[Step, ...]:
-        chain: list[Step] = []
-        for number, variable in enumerate(ascii_lowercase[: self.steps]):
-            if chain:
-                left, value = chain[-1].variable, chain[-1].value
-                symbol, right = "+*"[number % 2], rng.randint(2, 9)
-            else:
-                value = rng.randint(3, 9)
-                left, symbol, right = str(value), "**", rng.randint(4, 6)
-            chain.append(Step(variable, left, symbol, right, _OPERATIONS[symbol](value, right)))
-        return tuple(chain)
-
-    def fingerprint(self) -> str:
-        """Hashes the parameters and a sample; all the rest follows from them."""
-        sample = [(problem.id, problem.prompt, problem.answer) for problem in self[:100]]
-        return hashlib.sha256(repr((self, sample)).encode()).hexdigest()
+def _chain(rng: random.Random, steps: int) -> tuple[Step, ...]:
+    chain: list[Step] = []
+    for number, variable in enumerate(ascii_lowercase[:steps]):
+        if chain:
+            left, value = chain[-1].variable, chain[-1].value
+            symbol, right = "+*"[number % 2], rng.randint(2, 9)
+        else:
+            value = rng.randint(3, 9)
+            left, symbol, right = str(value), "**", rng.randint(4, 6)
+        chain.append(Step(variable, left, symbol, right, _OPERATIONS[symbol](value, right)))
+    return tuple(chain)
 
 
 def _operand_sum(chain: Sequence[Step]) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from cleaner_env.conversation import Conversation
 from cleaner_env.grading.verdict import Grade
@@ -13,7 +13,7 @@ from cleaner_env.grading.verdict import Grade
 if TYPE_CHECKING:
     from cleaner_env.sandbox.protocol import Sandbox
 
-__all__ = ["Dataset", "Problem", "Task"]
+__all__ = ["Dataset", "LazyProblems", "Problem", "Task"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,42 @@ class Problem:
     prompt: str
     answer: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LazyProblems(Sequence[Problem]):
+    """Problems that are made when they are looked up.
+
+    Attributes:
+        numbers: The numbers of the problems, in order.
+        make: Makes the problem of a number, the same one each time.
+
+    Example:
+        >>> problems = LazyProblems(range(10**6), lambda number: Problem(str(number), f"{number} + 1 =", str(number + 1)))
+        >>> problems[-1].answer, len(problems[::2])
+        ('1000000', 500000)
+    """
+
+    numbers: Sequence[int]
+    make: Callable[[int], Problem]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> Problem: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Problem]: ...
+
+    def __getitem__(self, index: int | slice) -> Problem | Sequence[Problem]:
+        if isinstance(index, slice):
+            return LazyProblems(self.numbers[index], self.make)
+        try:
+            number = self.numbers[index]
+        except IndexError:
+            raise IndexError(f"problem {index} of {len(self)}") from None
+        return self.make(number)
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,22 @@
-"""Problems without end: each is drawn when it is looked up, from its number alone.
+"""Problems without end: each is made when it is looked up, from its number alone.
 
-A problem belongs to the test split when the hash of its text says so, whatever number it was drawn under, so no problem is
-in both splits.
+A drawn problem belongs to the test split when the hash of its text says so, whatever number it was drawn under, so no
+problem is in both splits.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar, overload
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from cleaner_env.errors import DataError
-from cleaner_env.tasks.base import Dataset, Problem
+from cleaner_env.tasks.base import Dataset, LazyProblems, Problem
 from cleaner_env.tasks.loading import fingerprint
 
-__all__ = ["GENERATED", "GeneratedProblems", "load_generated"]
+__all__ = ["GENERATED", "load_generated", "on_demand"]
 
 GENERATED: Final = "generated"
 SPLITS: Final = ("train", "test")
@@ -26,6 +26,28 @@ _SAMPLE: Final = 100
 _MAX_DRAWS: Final = 10_000
 
 Drawn = TypeVar("Drawn")
+
+
+def on_demand(dataset: str, split: str | None, count: int, make: Callable[[str, int], Problem]) -> Dataset:
+    """Returns a data set whose problems are made when they are looked up.
+
+    Args:
+        dataset: Its name.
+        split: ``"train"``, the default, or ``"test"``.
+        count: Problems in a split.
+        make: Makes a problem of the split's name and the problem's number; the same one each time. It can be pickled.
+
+    Returns:
+        The data set; its fingerprint is that of its first hundred problems, from whose maker all others follow.
+
+    Raises:
+        DataError: There is no such split.
+    """
+    split = "train" if split is None else split
+    if split not in SPLITS:
+        raise DataError(f"dataset {dataset!r} has no split {split!r}; choose one of {', '.join(SPLITS)}")
+    problems = LazyProblems(range(count), partial(make, split))
+    return Dataset(dataset, problems, fingerprint(problems[:_SAMPLE]))
 
 
 def load_generated(
@@ -45,48 +67,27 @@ def load_generated(
     Raises:
         DataError: There is no such split.
     """
-    split = "train" if split is None else split
-    if split not in SPLITS:
-        raise DataError(f"dataset {dataset!r} has no split {split!r}; choose one of {', '.join(SPLITS)}")
-    problems = GeneratedProblems(dataset, split, draw, make_problem or _with_id)
-    return Dataset(dataset, problems, fingerprint(problems[:_SAMPLE]))
+    make = partial(_drawn_problem, dataset, draw, make_problem or _with_id)
+    return on_demand(dataset, split, PROBLEMS_PER_SPLIT, make)
+
+
+def _drawn_problem(
+    dataset: str,
+    draw: Callable[[random.Random], Any],
+    make_problem: Callable[[str, Any], Problem],
+    split: str,
+    number: int,
+) -> Problem:
+    generator = random.Random(f"{dataset}/{split}/{number}")
+    for _ in range(_MAX_DRAWS):
+        drawn = draw(generator)
+        if _is_for_test(drawn.prompt) == (split == "test"):
+            return make_problem(f"{dataset}-{split}-{number}", drawn)
+    raise AssertionError(f"no problem of {dataset} is in the {split} split")
 
 
 def _with_id(identifier: str, problem: Any) -> Problem:
     return Problem(identifier, problem.prompt, problem.answer, problem.metadata)
-
-
-@dataclass(frozen=True)
-class GeneratedProblems(Sequence[Problem], Generic[Drawn]):
-    """A split; its fingerprint is that of its first hundred problems, from whose generator all others follow."""
-
-    dataset: str
-    split: str
-    draw: Callable[[random.Random], Drawn]
-    make_problem: Callable[[str, Drawn], Problem]
-
-    def __len__(self) -> int:
-        return PROBLEMS_PER_SPLIT
-
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Problem]: ...
-
-    def __getitem__(self, index: int | slice) -> Problem | Sequence[Problem]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        try:
-            number = range(len(self))[index]
-        except IndexError:
-            raise IndexError(f"problem {index} of {len(self)}") from None
-        generator = random.Random(f"{self.dataset}/{self.split}/{number}")
-        for _ in range(_MAX_DRAWS):
-            drawn = self.draw(generator)
-            if _is_for_test(drawn.prompt) == (self.split == "test"):  # type: ignore[attr-defined]
-                return self.make_problem(f"{self.dataset}-{self.split}-{number}", drawn)
-        raise AssertionError(f"no problem of {self.dataset} is in the {self.split} split")
 
 
 def _is_for_test(prompt: str) -> bool:

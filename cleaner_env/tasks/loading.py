@@ -12,17 +12,17 @@ import json
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, TypeAlias, overload
+from typing import Any, Final, TypeAlias
 
 from cleaner_env.errors import DataError
-from cleaner_env.tasks.base import Dataset, Problem
+from cleaner_env.tasks.base import Dataset, LazyProblems, Problem
 from cleaner_env.tasks.verl_schema import flatten_verl
 
 __all__ = [
-    "LazyProblems",
     "MakeProblem",
     "Row",
     "fingerprint",
@@ -189,32 +189,15 @@ def load_rows(name: str, rows: Iterable[Row], make_problem: MakeProblem, lazy: b
         raise DataError(f"{name}: no problem in this file")
     if not lazy:
         return make_dataset(name, [problem for _, problem in kept.values()])
-    problems = LazyProblems([(row, identifier) for identifier, (row, _) in kept.items()], make_problem)
+    rows_kept = [(row, identifier) for identifier, (row, _) in kept.items()]
+    problems = LazyProblems(range(len(rows_kept)), partial(_made_again, rows_kept, make_problem))
     return Dataset(name, problems, fingerprint(problems))
 
 
-@dataclass(frozen=True)
-class LazyProblems(Sequence[Problem]):
-    """Problems that are made of their rows when looked up."""
-
-    rows: Sequence[tuple[Row, str]]
-    make_problem: MakeProblem
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Problem]: ...
-
-    def __getitem__(self, index: int | slice) -> Problem | Sequence[Problem]:
-        if isinstance(index, slice):
-            return LazyProblems(self.rows[index], self.make_problem)
-        problem = self.make_problem(*self.rows[index])
-        assert problem is not None
-        return problem
+def _made_again(rows: Sequence[tuple[Row, str]], make_problem: MakeProblem, number: int) -> Problem:
+    problem = make_problem(*rows[number])
+    assert problem is not None
+    return problem
 
 
 def _identifier(row: Row, default: str) -> str:
