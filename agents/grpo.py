@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import gymnasium as gym
 
 from cleaner_env.agents.batches import Purpose, random_stream, telling_groups, train_requests
-from cleaner_env.agents.engine import Engine, Sampling
+from cleaner_env.agents.engine import Sampling
 from cleaner_env.agents.evaluate import make_purified_env
 from cleaner_env.agents.grpo_config import (
     EnvironmentConfig,
@@ -107,13 +107,13 @@ class GRPOTrainer:
             add_lora(model, config.lora, config.seed)
         self.renderer = Renderer(tokenizer)
         # The engine runs the very model that the learner updates, so that it samples from the new weights at once.
-        engine = TransformersEngine(model, tokenizer)
+        engine = TransformersEngine(model, tokenizer, prefix_cache_mb=config.rollout.prefix_cache_mb)
         if engine.context_length is not None and config.rollout.context_tokens > engine.context_length:
             raise ConfigError(
                 f"rollout.context_tokens must be at most the model's {engine.context_length}, "
                 f"got {config.rollout.context_tokens!r}"
             )
-        self.engine: Engine = engine
+        self.engine = engine
         updates = config.steps * config.learner.minibatches
         self.learner = Learner(model, config.learner, config.rollout.temperature, reference, updates)
         self.steps_done = 0
@@ -195,6 +195,7 @@ class GRPOTrainer:
             context_tokens=config.rollout.context_tokens,
             grafts=config.learner.importance.grafts,
         )
+        self.engine.prefixes.clear()  # the learner needs the memory, and its update makes them worthless
         losses = self.learner.update(rows, random_stream(config.seed, Purpose.MINIBATCHES, self.steps_done))
         learned = time.perf_counter()
         self.steps_done += 1
@@ -235,6 +236,7 @@ class GRPOTrainer:
             for index in range(self.config.evaluation.episodes)
         ]
         episodes = self._run(self._eval_envs, requests)
+        self.engine.prefixes.clear()  # a run that is resumed here starts without them
         if folder is not None:
             folder.write_episodes(self.steps_done, episodes, phase="eval")
         return named_summary("eval", summarise(episodes))

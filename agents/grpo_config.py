@@ -126,6 +126,8 @@ class RolloutConfig:
         max_batches: With more than 1, groups whose rewards are all equal, from which nothing is learned, are left out, and
             more batches are collected for a step, this many at most, until as many groups as ``problems`` are there
             (dynamic sampling, DAPO, arXiv 2503.14476).
+        prefix_cache_mb: Memory for the keys and values of conversations, in MiB, so that their next turns are read from
+            where they go on; 0 keeps nothing.
     """
 
     problems: int = 8
@@ -136,8 +138,10 @@ class RolloutConfig:
     top_p: float = 1.0
     concurrency: int = 128
     max_batches: int = 1
+    prefix_cache_mb: int = 2048
 
     def __post_init__(self) -> None:
+        _require(self.prefix_cache_mb >= 0, "prefix_cache_mb", "not be negative", self.prefix_cache_mb)
         for name in ("problems", "turn_tokens", "context_tokens", "concurrency", "max_batches"):
             _require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
         if self.context_tokens <= self.turn_tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -33,7 +34,11 @@ def check_plain_head(model: PreTrainedModel) -> None:
 
 
 def masked_logprobs(
-    model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, temperature: float = 1.0
+    model: PreTrainedModel,
+    ids: torch.Tensor,
+    mask: torch.Tensor,
+    temperature: float = 1.0,
+    context: Mapping[str, Any] | None = None,
 ) -> torch.Tensor:
     """Computes the log-probabilities of the masked tokens, each given all tokens before it in its row.
 
@@ -45,6 +50,7 @@ def masked_logprobs(
         ids: Of shape ``(rows, width)``. Padding, of any id, is on the right, where causal attention does not look.
         mask: Booleans of the same shape; none true in the first column.
         temperature: Divides the logits.
+        context: Arguments of the transformer that tell what stands before ``ids``, such as a cache; nothing by default.
 
     Returns:
         A float32 vector, one entry per true element of ``mask`` in row-major order, in nats.
@@ -55,7 +61,7 @@ def masked_logprobs(
     if mask[:, 0].any():
         raise ValueError("the first token of a row has no log-probability; leave it out of the mask")
     transformer: Any = model.base_model
-    hidden = transformer(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][mask[:, 1:]]
+    hidden = transformer(input_ids=ids, **(context or {"use_cache": False})).last_hidden_state[:, :-1][mask[:, 1:]]
     targets = ids[:, 1:][mask[:, 1:]]
     head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
 

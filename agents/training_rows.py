@@ -106,8 +106,11 @@ def old_logprobs(
         for row in rows
     ]
     affected = [number for number, positions in enumerate(stale) if positions]
+    # Nothing after the last such token is read, and of what stands before the first one an engine keeps what it read.
     scored = engine.logprobs(
-        [rows[number].token_ids for number in affected], [stale[number][0] for number in affected], temperature
+        [rows[number].token_ids[: stale[number][-1] + 1] for number in affected],
+        [stale[number][0] for number in affected],
+        temperature,
     )
     logprobs = [list(row.logprobs) for row in rows]
     gaps: list[dict[int, float]] = [{} for _ in rows]

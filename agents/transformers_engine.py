@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 
+from cleaner_env.agents.decoding import DecodingBatch, Row, cache_argument, similar_lengths, with_prefixes
 from cleaner_env.agents.detokenize import Detokenizer
 from cleaner_env.agents.engine import Sampling
-from cleaner_env.agents.kv_cache import make_cache
+from cleaner_env.agents.prefix_store import PrefixStore
 from cleaner_env.agents.rendering import Renderer
 from cleaner_env.agents.scoring import check_plain_head, masked_logprobs
 from cleaner_env.conversation import Completion
@@ -23,17 +25,18 @@ if TYPE_CHECKING:
 
 __all__ = ["TransformersEngine"]
 
+_ADMITTED_SHARE: Final = 0.25
+"""Taking rows in copies the cache, so those that wait are taken in once this share of the batch is free."""
+
 
 @dataclass
-class _Row:
-    """A turn that is being sampled."""
+class _Part:
+    """A sequence that is scored from a token on, with what is known of it."""
 
-    index: int
-    limit: int
-    generator: np.random.Generator | None
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    finish_reason: str | None = None
+    token_ids: Sequence[int]
+    start: int
+    states: torch.Tensor | None
+    known_tokens: int
 
 
 class TransformersEngine:
@@ -44,9 +47,12 @@ class TransformersEngine:
             trainer changes its weights in place, the engine sees them at once.
         tokenizer: Its tokenizer, with a chat template.
         batch_size: Most turns generated at a time.
-        batch_tokens: Most tokens, padding included, scored at a time.
+        batch_tokens: Most tokens, padding included, that are read at a time.
+        prefix_cache_mb: Memory for the keys and values of what was read before, in MiB. A prompt that goes on from it, such
+            as the next turn of an episode, is read from where it differs. 0 keeps nothing.
 
     Attributes:
+        prefixes: What was read before; forgotten once the weights have changed.
         context_length: Most tokens of prompt and turn together that the model takes; ``None`` where it does not say.
 
     Raises:
@@ -59,9 +65,12 @@ class TransformersEngine:
         tokenizer: PreTrainedTokenizerBase,
         batch_size: int = 128,
         batch_tokens: int = 16_384,
+        prefix_cache_mb: int = 2048,
     ) -> None:
         if batch_size < 1 or batch_tokens < 1:
             raise ConfigError(f"batch sizes must be positive, got batch_size={batch_size!r}, batch_tokens={batch_tokens!r}")
+        if prefix_cache_mb < 0:
+            raise ConfigError(f"prefix_cache_mb must not be negative, got {prefix_cache_mb!r}; 0 keeps nothing")
         check_plain_head(model)
         self.model = model
         self.tokenizer = tokenizer
@@ -70,10 +79,8 @@ class TransformersEngine:
         self._end_ids = Renderer(tokenizer).end_ids
         self._detokenizer = Detokenizer(tokenizer)
         self.context_length: int | None = getattr(model.config, "max_position_embeddings", None)
-        transformer: Any = model.base_model
-        # transformers renamed this argument in the course of version 5.
-        parameters = inspect.signature(transformer.forward).parameters
-        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        self.prefixes = PrefixStore(prefix_cache_mb * 2**20)
+        self._version = -1
 
     def generate(
         self,
@@ -99,85 +106,38 @@ class TransformersEngine:
                     f"prompt {index} has {len(prompt)} tokens; it must have at least 1 and leave room in a context of "
                     f"{self.context_length}"
                 )
-            rows.append(_Row(index, limit, generators[index] if generators is not None else None))
-        # Prompts of similar length share a batch, so that little is padded.
-        by_length = sorted(rows, key=lambda row: len(prompts[row.index]))
-        was_training = self.model.training
-        self.model.train(False)
-        for start in range(0, len(rows), self.batch_size):
-            batch = by_length[start : start + self.batch_size]
-            self._generate_batch([prompts[row.index] for row in batch], batch, sampling)
-        self.model.train(was_training)
+            rows.append(Row(prompt, limit, generators[index] if generators is not None else None))
+        with self._evaluating():
+            batch = self._batch(sampling)
+            # Those with most to say before them come first: short ones fill the places that become free.
+            waiting = sorted(rows, key=lambda row: len(row.prompt))
+            while waiting or len(batch):
+                room = self.batch_size - len(batch)
+                if waiting and (len(batch) == 0 or (batch.can_grow and room >= self.batch_size * _ADMITTED_SHARE)):
+                    batch.admit([waiting.pop() for _ in range(min(room, len(waiting)))])
+                batch.step()
         return [self._completion(row) for row in rows]
 
-    @torch.inference_mode()
-    def _generate_batch(self, prompts: Sequence[Sequence[int]], rows: list[_Row], sampling: Sampling) -> None:
-        # Rollouts of one problem begin with one prompt: it is run once and its keys and values are copied.
-        distinct = {tuple(prompt): number for number, prompt in enumerate(dict.fromkeys(map(tuple, prompts)))}
-        width = max(map(len, prompts))
-        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in distinct], device=self.model.device)
-        mask = torch.tensor([[0] * (width - len(p)) + [1] * (len(p) + sampling.max_tokens) for p in distinct])
-        mask = mask.to(self.model.device)
-        positions = (mask[:, :width].cumsum(-1) - 1).clamp(min=0)
-        cache = make_cache(self.model.config)
-        copies = torch.tensor([distinct[tuple(prompt)] for prompt in prompts], device=self.model.device)
-        padded = len({len(prompt) for prompt in distinct}) > 1
-        logits = self._forward(ids, mask[:, :width] if padded else None, positions, cache)[copies]
-        cache.batch_select_indices(copies)
-        mask, position = mask[copies], positions[copies, -1:]
-        alive = list(rows)
-        while True:
-            chosen, logprobs = self._sample(logits, alive, sampling)
-            for row, token, logprob in zip(alive, chosen.tolist(), logprobs.tolist(), strict=True):
-                if row.finish_reason is None:
-                    row.token_ids.append(token)
-                    row.logprobs.append(logprob)
-                    row.finish_reason = self._finish_reason(row, sampling.stop)
-            going = [number for number, row in enumerate(alive) if row.finish_reason is None]
-            if not going:
-                return
-            # Dropping rows copies the cache, so finished rows are dropped several at a time.
-            if len(going) <= 0.75 * len(alive):
-                kept = torch.tensor(going, device=self.model.device)
-                cache.batch_select_indices(kept)
-                chosen, mask, position = chosen[kept], mask[kept], position[kept]
-                alive = [alive[number] for number in going]
-            width += 1
-            position = position + 1
-            logits = self._forward(chosen[:, None], mask[:, :width] if padded else None, position, cache)
+    def _batch(self, sampling: Sampling) -> DecodingBatch:
+        return DecodingBatch(
+            self.model, sampling, self.prefixes, partial(self._finish_reason, sampling.stop), self.batch_tokens
+        )
 
-    def _forward(
-        self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor, cache: object
-    ) -> torch.Tensor:
-        """Returns the float32 logits after the last token of each row."""
-        transformer: Any = self.model.base_model
-        head: Any = self.model.get_output_embeddings()  # type: ignore[no-untyped-call]
-        arguments = {self._cache_argument: cache, "use_cache": True}
-        output = transformer(input_ids=ids, attention_mask=mask, position_ids=positions, **arguments)
-        logits: torch.Tensor = head(output.last_hidden_state[:, -1]).float()
-        return logits
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Lets the model read as it is after training, and forgets what it read with other weights."""
+        version = sum(weight._version for weight in self.model.parameters())
+        if version != self._version:
+            self.prefixes.clear()
+            self._version = version
+        was_training = self.model.training
+        self.model.train(False)
+        try:
+            yield
+        finally:
+            self.model.train(was_training)
 
-    def _sample(self, logits: torch.Tensor, rows: Sequence[_Row], sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draws a token for each row by inverting its cumulative distribution; finished rows take anything."""
-        distributions = torch.log_softmax(logits / (sampling.temperature or 1.0), dim=-1)
-        if sampling.temperature == 0:
-            chosen = distributions.argmax(-1)
-        else:
-            uniforms = [0.0 if row.finish_reason else row.generator.random() for row in rows if row.generator is not None]
-            probabilities, order = distributions.exp().double(), None
-            if sampling.top_p < 1:
-                probabilities, order = probabilities.sort(dim=-1, descending=True, stable=True)
-                before = probabilities.cumsum(-1) - probabilities
-                probabilities = probabilities * (before < sampling.top_p)
-            cumulative = probabilities.cumsum(-1)
-            points = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * cumulative[:, -1:]
-            chosen = torch.searchsorted(cumulative, points, right=True)
-            if order is not None:
-                chosen = order.gather(-1, chosen)
-            chosen = chosen[:, 0]
-        return chosen, distributions.gather(-1, chosen[:, None])[:, 0]
-
-    def _finish_reason(self, row: _Row, stop: tuple[str, ...]) -> str | None:
+    def _finish_reason(self, stop: tuple[str, ...], row: Row) -> str | None:
         last = row.token_ids[-1]
         if last in self._end_ids:
             return "stop"
@@ -190,11 +150,11 @@ class TransformersEngine:
         end = stop[-1]
         return end == " " or not end.isascii() or end in self._detokenizer.piece(token_id)
 
-    def _tail(self, row: _Row, characters: int) -> str:
+    def _tail(self, row: Row, characters: int) -> str:
         """Returns the text of the last tokens, enough to hold ``characters`` that the very last one completed."""
         return self._detokenizer.decode(row.token_ids[-4 * characters - 4 :])
 
-    def _completion(self, row: _Row) -> Completion:
+    def _completion(self, row: Row) -> Completion:
         assert row.finish_reason is not None
         ended = row.token_ids[-1] in self._end_ids
         text, offsets = self._detokenizer.locate(row.token_ids[:-1] if ended else row.token_ids)
@@ -221,30 +181,42 @@ class TransformersEngine:
             if not 1 <= start <= len(sequence):
                 raise UsageError(f"starts[{number}] must be 1 to {len(sequence)}, got {start}")
         scores: list[list[float]] = [[] for _ in sequences]
-        was_training = self.model.training
-        self.model.train(False)
-        for batch in self._scoring_batches(sequences):
-            shape = (len(batch), max(len(sequences[number]) for number in batch))
-            ids, mask = np.zeros(shape, np.int64), np.zeros(shape, bool)
-            for row, number in enumerate(batch):
-                ids[row, : len(sequences[number])] = sequences[number]
-                mask[row, starts[number] : len(sequences[number])] = True
-            device = self.model.device
-            values = masked_logprobs(
-                self.model, torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device), temperature
-            )
-            for number, part in zip(batch, torch.split(values, mask.sum(-1).tolist()), strict=True):
-                scores[number] = part.tolist()
-        self.model.train(was_training)
+        with self._evaluating():
+            # The token before the first one that is scored is read again: its output is what predicts it.
+            known = [self.prefixes.longest(ids[: start - 1]) for ids, start in zip(sequences, starts, strict=True)]
+            parts = [
+                _Part(ids, start, states, 0 if states is None else states.shape[3])
+                for ids, start, states in zip(sequences, starts, known, strict=True)
+            ]
+            to_read = {number: len(part.token_ids) - part.known_tokens for number, part in enumerate(parts)}
+            for numbers in similar_lengths(to_read, self.batch_tokens):
+                values = self._score([parts[number] for number in numbers], temperature)
+                for number, part_values in zip(numbers, values, strict=True):
+                    scores[number] = part_values
         return scores
 
-    def _scoring_batches(self, sequences: Sequence[Sequence[int]]) -> list[list[int]]:
-        batches: list[list[int]] = []
-        for number in sorted(range(len(sequences)), key=lambda number: len(sequences[number])):
-            if not batches or (len(batches[-1]) + 1) * len(sequences[number]) > self.batch_tokens:
-                batches.append([])
-            batches[-1].append(number)
-        return batches
+    def _score(self, parts: Sequence[_Part], temperature: float) -> list[list[float]]:
+        device = self.model.device
+        shape = len(parts), max(len(part.token_ids) - part.known_tokens for part in parts)
+        ids, mask, read = np.zeros(shape, np.int64), np.zeros(shape, bool), np.zeros(shape, bool)
+        for row, part in enumerate(parts):
+            length = len(part.token_ids) - part.known_tokens
+            ids[row, :length] = part.token_ids[part.known_tokens :]
+            mask[row, part.start - part.known_tokens : length] = True
+            read[row, :length] = True
+        context: dict[str, Any] = {}
+        if any(part.known_tokens for part in parts):
+            cache, filled = with_prefixes(self.model, [part.states for part in parts], shape[1])
+            filled = torch.cat([filled, torch.from_numpy(read).to(device)], dim=1)
+            context = {
+                cache_argument(type(self.model.base_model)): cache,
+                "attention_mask": filled.long(),
+                "position_ids": (filled.cumsum(-1) - 1).clamp(min=0)[:, -shape[1] :],
+                "use_cache": True,
+            }
+        inputs = torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+        values = masked_logprobs(self.model, *inputs, temperature, context)
+        return [part_values.tolist() for part_values in torch.split(values, mask.sum(1).tolist())]
 
     def update_weights(self, state: Mapping[str, torch.Tensor]) -> None:
         """See `Engine.update_weights`.
@@ -256,3 +228,5 @@ class TransformersEngine:
             self.model.load_state_dict(dict(state))
         except RuntimeError as error:
             raise ConfigError(f"these weights do not fit the model: {' '.join(str(error).split())[:300]}") from None
+        finally:
+            self.prefixes.clear()

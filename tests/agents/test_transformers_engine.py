@@ -12,6 +12,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
@@ -228,8 +230,138 @@ def test_bad_requests_are_named(llama: Any, tokenizer: Any) -> None:
         engine.generate([[5] * 128], Sampling(temperature=0))
     with pytest.raises(UsageError, match=r"starts\[0\] must be 1 to 2, got 0"):
         engine.logprobs([[5, 6]], [0])
-    with pytest.raises(ConfigError, match="batch_size=0"):
-        TransformersEngine(llama, tokenizer, batch_size=0)
     llama.config.final_logit_softcapping = 30.0
     with pytest.raises(ConfigError, match=r"final_logit_softcapping=30\.0"):
         TransformersEngine(llama, tokenizer)
+
+
+class TokensRead:
+    """Counts the tokens that go through a model."""
+
+    def __init__(self, model: Any) -> None:
+        self.count = 0
+        model.base_model.register_forward_pre_hook(self._read, with_kwargs=True)
+
+    def _read(self, _: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        self.count += kwargs["input_ids"].numel()
+
+    def since(self) -> int:
+        count, self.count = self.count, 0
+        return count
+
+
+def conversation(tokenizer: Any, number: int) -> list[int]:
+    ids: list[int] = tokenizer(f"Let a = {number} + 2. Find a. You can run Python.").input_ids
+    return ids
+
+
+GREEDY = Sampling(max_tokens=12, temperature=0)
+
+
+def test_the_next_turn_is_the_one_a_fresh_engine_samples(model: Any, tokenizer: Any) -> None:
+    engine = TransformersEngine(model, tokenizer)
+    prompts = [conversation(tokenizer, number) for number in (3, 14, 3)]
+    read = TokensRead(model)
+    for turn_number in range(3):
+        turns = engine.generate(prompts, GREEDY)
+        tokens = read.since()
+        if turn_number:
+            # What was said since: the last token of the turn, which was never read, and two more; then the new turn.
+            assert tokens <= 3 * 3 + 3 * 12
+        fresh = TransformersEngine(model, tokenizer, prefix_cache_mb=0).generate(prompts, GREEDY)
+        read.since()
+        for turn, expected in zip(turns, fresh, strict=True):
+            assert turn.token_ids == expected.token_ids
+            assert turn.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+        prompts = [[*prompt, *turn.token_ids, 7, 8] for prompt, turn in zip(prompts, turns, strict=True)]
+
+
+def test_scores_after_a_known_beginning_are_those_of_the_whole_sequence(model: Any, tokenizer: Any) -> None:
+    engine = TransformersEngine(model, tokenizer)
+    prompts = [conversation(tokenizer, number) for number in (3, 14)]
+    turns = engine.generate(prompts, GREEDY)
+    # One sequence goes on after the turn, one leaves it half way, one was never read.
+    sequences = [
+        [*prompts[0], *turns[0].token_ids, 9, 10, 11, 12],
+        [*prompts[1], *turns[1].token_ids[:6], 5, 6, 7],
+        [4, 5, 6, 7, 8],
+    ]
+    starts = [len(sequences[0]) - 4, len(prompts[1]) + 2, 1]
+    read = TokensRead(model)
+    scores = engine.logprobs(sequences, starts, temperature=0.7)
+    assert read.since() <= (4 + 1) + (len(sequences[1]) - starts[1] + 1) + 5 + 10  # and padding
+    whole = TransformersEngine(model, tokenizer, prefix_cache_mb=0).logprobs(sequences, starts, temperature=0.7)
+    assert [len(values) for values in scores] == [4, len(sequences[1]) - starts[1], 4]
+    for values, expected in zip(scores, whole, strict=True):
+        assert values == pytest.approx(expected, abs=1e-4)
+
+
+def test_what_was_read_with_other_weights_is_forgotten(llama: Any, tokenizer: Any) -> None:
+    engine = TransformersEngine(llama, tokenizer)
+    prompt = conversation(tokenizer, 3)
+    turn = engine.generate([prompt], GREEDY)[0]
+    following = [*prompt, *turn.token_ids, 7, 8]
+    with torch.no_grad():
+        for weight in llama.parameters():
+            weight.mul_(-1.5)
+    expected = TransformersEngine(llama, tokenizer, prefix_cache_mb=0).generate([following], GREEDY)[0]
+    assert engine.generate([following], GREEDY)[0].token_ids == expected.token_ids
+    assert engine.prefixes.bytes > 0
+    engine.update_weights(llama.state_dict())
+    assert engine.prefixes.bytes == 0
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
+@pytest.mark.parametrize("batch_tokens", [16, 16_384])
+def test_turns_that_enter_a_running_batch_are_those_sampled_alone(
+    model: Any, tokenizer: Any, batch_size: int, batch_tokens: int
+) -> None:
+    sampling = Sampling(max_tokens=24, temperature=0.8, stop=("e", "a"))
+    prompts = prompts_of(tokenizer) * 2
+    alone = [
+        TransformersEngine(model, tokenizer, prefix_cache_mb=0).generate([prompt], sampling, [generator])[0]
+        for prompt, generator in zip(prompts, generators(len(prompts)), strict=True)
+    ]
+    assert len({len(turn.token_ids) for turn in alone}) > 1, "turns of one length would all leave at once"
+    engine = TransformersEngine(model, tokenizer, batch_size, batch_tokens)
+    together = engine.generate(prompts, sampling, generators(len(prompts)))
+    for turn, expected in zip(together, alone, strict=True):
+        assert turn.token_ids == expected.token_ids
+        assert turn.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+
+
+def test_rollouts_of_one_problem_read_its_prompt_once(llama: Any, tokenizer: Any) -> None:
+    prompt = conversation(tokenizer, 3)
+    read = TokensRead(llama)
+    TransformersEngine(llama, tokenizer).generate([prompt] * 8, Sampling(max_tokens=1), generators(8))
+    assert read.since() == len(prompt)
+
+
+def test_a_sliding_window_is_decoded_without_reuse(tokenizer: Any) -> None:
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        sliding_window=8,
+        initializer_range=0.2,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    model = MistralForCausalLM(config).eval()
+    prompts = prompts_of(tokenizer)
+    engine = TransformersEngine(model, tokenizer, batch_size=2)
+    for prompt, turn in zip(prompts, engine.generate(prompts, GREEDY), strict=True):
+        expected = model.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False, pad_token_id=0)
+        assert list(turn.token_ids) == expected[0, len(prompt) :].tolist()
+    assert engine.prefixes.bytes == 0
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"batch_tokens": 0}, {"prefix_cache_mb": -1}])
+def test_bad_sizes_are_named(llama: Any, tokenizer: Any, options: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        TransformersEngine(llama, tokenizer, **options)
