@@ -168,7 +168,7 @@ class DecodingBatch:
         transformer: Any = self._model.base_model
         head: Any = self._model.get_output_embeddings()  # type: ignore[no-untyped-call]
         mask = None if bool(filled.all()) else filled.long()
-        arguments = {cache_argument(type(transformer)): cache, "use_cache": True}
+        arguments = {cache_argument(type(transformer).forward): cache, "use_cache": True}
         output = transformer(input_ids=ids, attention_mask=mask, position_ids=positions, **arguments)
         logits: torch.Tensor = head(output.last_hidden_state[:, -1]).float()
         return logits
@@ -203,9 +203,9 @@ def with_prefixes(
 
 
 @lru_cache
-def cache_argument(transformer: type) -> str:
-    """The name of a transformer's argument for the cache, which transformers renamed in the course of version 5."""
-    return "cache" if "cache" in inspect.signature(transformer.forward).parameters else "past_key_values"  # type: ignore[attr-defined]
+def cache_argument(forward: Callable[..., Any]) -> str:
+    """The name of the argument for the cache of a model class's ``forward``; versions of transformers differ in it."""
+    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
 
 
 def similar_lengths(lengths: dict[Any, int], tokens: int) -> Iterator[list[Any]]:

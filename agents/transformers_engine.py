@@ -209,7 +209,7 @@ class TransformersEngine:
             cache, filled = with_prefixes(self.model, [part.states for part in parts], shape[1])
             filled = torch.cat([filled, torch.from_numpy(read).to(device)], dim=1)
             context = {
-                cache_argument(type(self.model.base_model)): cache,
+                cache_argument(type(self.model.base_model).forward): cache,
                 "attention_mask": filled.long(),
                 "position_ids": (filled.cumsum(-1) - 1).clamp(min=0)[:, -shape[1] :],
                 "use_cache": True,
