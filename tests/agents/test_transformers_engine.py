@@ -23,7 +23,7 @@ from cleaner_env.agents.transformers_engine import TransformersEngine
 from cleaner_env.errors import ConfigError, UsageError
 
 
-def model_of(architecture: str, vocabulary_size: int) -> Any:
+def model_of(architecture: str, vocabulary_size: int, **options: Any) -> Any:
     """A small model whose random weights are large enough for its choices to be far from uniform."""
     torch.manual_seed(0)
     common: dict[str, Any] = {
@@ -32,11 +32,13 @@ def model_of(architecture: str, vocabulary_size: int) -> Any:
         "bos_token_id": None,
         "eos_token_id": 2,
         "pad_token_id": 0,
+        **options,
     }
     if architecture == "gpt2":
         return GPT2LMHeadModel(GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=128, **common)).eval()
     config_class, model_class = {
         "llama": (LlamaConfig, LlamaForCausalLM),
+        "mistral": (MistralConfig, MistralForCausalLM),
         "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     }[architecture]
     config = config_class(
@@ -338,21 +340,7 @@ def test_rollouts_of_one_problem_read_its_prompt_once(llama: Any, tokenizer: Any
 
 
 def test_a_sliding_window_is_decoded_without_reuse(tokenizer: Any) -> None:
-    torch.manual_seed(0)
-    config = MistralConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=48,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        sliding_window=8,
-        initializer_range=0.2,
-        eos_token_id=2,
-        pad_token_id=0,
-    )
-    model = MistralForCausalLM(config).eval()
+    model = model_of("mistral", len(tokenizer), sliding_window=8)
     prompts = prompts_of(tokenizer)
     engine = TransformersEngine(model, tokenizer, batch_size=2)
     for prompt, turn in zip(prompts, engine.generate(prompts, GREEDY), strict=True):
