@@ -12,8 +12,8 @@ from math import floor
 
 import numpy as np
 
+from cleaner_env.agents.episodes import Episode, EpisodeRequest
 from cleaner_env.agents.grpo_config import GRPOConfig
-from cleaner_env.agents.rollout import Episode, EpisodeRequest
 
 __all__ = ["Purpose", "problem_indices", "random_stream", "telling_groups", "train_requests"]
 

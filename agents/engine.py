@@ -50,7 +50,7 @@ class Engine(Protocol):
         sampling: Sampling,
         generators: Sequence[np.random.Generator] | None = None,
     ) -> list[Completion]:
-        """Samples one turn for each prompt.
+        """Samples one turn for each prompt. May be called by several threads at a time.
 
         Args:
             prompts: Token ids of each prompt, at least one id each.

@@ -11,8 +11,9 @@ import numpy as np
 
 import cleaner_env  # noqa: F401 - registers the environments
 from cleaner_env.agents.engine import Engine, Sampling
+from cleaner_env.agents.episodes import Episode, EpisodeRequest
 from cleaner_env.agents.rendering import Renderer
-from cleaner_env.agents.rollout import Episode, EpisodeRequest, run_episodes
+from cleaner_env.agents.rollout import run_episodes
 from cleaner_env.agents.scripted import Policy
 from cleaner_env.agents.summary import Summary, summarise
 from cleaner_env.conversation import Conversation

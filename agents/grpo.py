@@ -13,14 +13,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-import gymnasium as gym
-
 from cleaner_env.agents.batches import Purpose, random_stream, telling_groups, train_requests
 from cleaner_env.agents.engine import Sampling
+from cleaner_env.agents.episodes import Episode, EpisodeRequest
 from cleaner_env.agents.evaluate import make_purified_env
 from cleaner_env.agents.grpo_config import (
     EnvironmentConfig,
@@ -31,17 +31,17 @@ from cleaner_env.agents.grpo_config import (
     RolloutConfig,
     SAARConfig,
 )
+from cleaner_env.agents.journal import EpisodeJournal
 from cleaner_env.agents.learner import Learner
 from cleaner_env.agents.lora import adapter_weights, add_lora, load_adapter_weights, merged_weights
 from cleaner_env.agents.rendering import Renderer
-from cleaner_env.agents.rollout import Episode, EpisodeRequest, run_episodes
+from cleaner_env.agents.rollout import run_episodes
 from cleaner_env.agents.run_folder import RunFolder
 from cleaner_env.agents.summary import summarise
 from cleaner_env.agents.training_metrics import named_summary, training_metrics
 from cleaner_env.agents.training_rows import training_rows
 from cleaner_env.agents.transformers_engine import TransformersEngine
 from cleaner_env.config import dump_toml
-from cleaner_env.conversation import Conversation
 from cleaner_env.errors import ConfigError, InfrastructureError
 from cleaner_env.wrappers.saar import SAARWrapper
 
@@ -118,6 +118,7 @@ class GRPOTrainer:
         self.learner = Learner(model, config.learner, config.rollout.temperature, reference, updates)
         self.steps_done = 0
         self._batches_done = 0
+        self._journal: EpisodeJournal | None = None
         batch = config.rollout.problems * config.rollout.group_size
         self._train_envs = _make_envs(config, config.env.train_split, min(config.rollout.concurrency, batch))
         self._eval_envs = _make_envs(
@@ -158,6 +159,7 @@ class GRPOTrainer:
                 progress.message(f"run folder: {folder.path}")
                 progress.start(config.steps, self.steps_done)
             folder.track(config.trackers, self.steps_done, config.project, asdict(config))
+            self._journal = None if config.deterministic else self._open_journal(folder)
             try:
                 if self.steps_done == 0:
                     self._log(folder, self.evaluate(folder), progress)
@@ -251,6 +253,8 @@ class GRPOTrainer:
         }
         weights = merged_weights(self.learner.model)
         saved = folder.save_checkpoint(self.steps_done, self.learner.model, self.tokenizer, state, weights)
+        if self._journal is not None:
+            self._journal.clear()
         if self.config.keep_checkpoints is not None:
             folder.prune_checkpoints(self.config.keep_checkpoints, self.config.best_metric)
         return saved
@@ -280,13 +284,31 @@ class GRPOTrainer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, envs: Sequence[gym.Env[Conversation, str]], requests: Sequence[EpisodeRequest]) -> list[Episode]:
-        episodes = run_episodes(
-            envs, requests, self.engine, self.renderer, self._sampling, self.config.rollout.context_tokens
+    def _run(self, envs: list[SAARWrapper], requests: Sequence[EpisodeRequest]) -> list[Episode]:
+        """Plays episodes, those excepted that were played before the run was interrupted here."""
+        journal, rollout = self._journal, self.config.rollout
+        known = {request: journal.find(self.steps_done, request) for request in requests} if journal else {}
+        played = run_episodes(
+            envs,
+            [request for request in requests if known.get(request) is None],
+            self.engine,
+            self.renderer,
+            self._sampling,
+            rollout.context_tokens,
+            deterministic=self.config.deterministic,
+            retries=rollout.retries,
+            episode_s=rollout.episode_s,
+            on_finished=partial(journal.add, self.steps_done) if journal else None,
         )
+        known |= {episode.request: episode for episode in played}
+        episodes = [episode for request in requests if (episode := known[request]) is not None]
         if not any(episode.valid for episode in episodes):
             raise InfrastructureError(f"all {len(episodes)} episodes were lost to a failing sandbox; try `cleaner doctor`")
         return episodes
+
+    def _open_journal(self, folder: RunFolder) -> EpisodeJournal:
+        env = self._train_envs[0]
+        return EpisodeJournal(folder.path / "journal.jsonl", env.rule, env.tool_env.max_turns)
 
     def _log(self, folder: RunFolder, metrics: Mapping[str, float], progress: Progress | None) -> None:
         folder.log(self.steps_done, metrics)

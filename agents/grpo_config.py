@@ -123,6 +123,8 @@ class RolloutConfig:
         temperature: Sampling temperature.
         top_p: Nucleus kept.
         concurrency: Episodes that run at a time.
+        episode_s: Seconds that an episode may take; one that takes longer is given up, and the others do not wait for it.
+        retries: How often an episode is begun again that a failing sandbox or engine ended.
         max_batches: With more than 1, groups whose rewards are all equal, from which nothing is learned, are left out, and
             more batches are collected for a step, this many at most, until as many groups as ``problems`` are there
             (dynamic sampling, DAPO, arXiv 2503.14476).
@@ -137,6 +139,8 @@ class RolloutConfig:
     temperature: float = 1.0
     top_p: float = 1.0
     concurrency: int = 128
+    episode_s: float = 3600.0
+    retries: int = 2
     max_batches: int = 1
     prefix_cache_mb: int = 2048
 
@@ -144,6 +148,8 @@ class RolloutConfig:
         _require(self.prefix_cache_mb >= 0, "prefix_cache_mb", "not be negative", self.prefix_cache_mb)
         for name in ("problems", "turn_tokens", "context_tokens", "concurrency", "max_batches"):
             _require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
+        _require(self.episode_s > 0, "episode_s", "be positive", self.episode_s)
+        _require(self.retries >= 0, "retries", "not be negative", self.retries)
         if self.context_tokens <= self.turn_tokens:
             raise ConfigError(
                 f"context_tokens must exceed the {self.turn_tokens!r} turn_tokens, got {self.context_tokens!r}"
@@ -361,6 +367,9 @@ class GRPOConfig:
         device: What the model runs on, such as ``"cpu"`` or ``"cuda:1"``; ``"auto"`` is a GPU where there is one.
         dtype: Precision of the weights, such as ``"float32"`` or ``"bfloat16"``.
         seed: Everything random follows from it.
+        deterministic: Whether episodes wait for one another at each turn, so that equal runs on a CPU are equal to the bit,
+            those that were interrupted included. Otherwise each episode goes on as soon as it can, and an interrupted run
+            goes on with the episodes that had ended.
         steps: Batches of episodes.
         runs: The folder that run folders are made in.
         name: The run folder's name; the time of day where ``None``.
@@ -382,6 +391,7 @@ class GRPOConfig:
     device: str = "auto"
     dtype: str = "float32"
     seed: int = 0
+    deterministic: bool = False
     steps: int = 25
     runs: str = "runs"
     name: str | None = None

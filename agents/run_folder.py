@@ -6,6 +6,7 @@
       config.toml         every option, resolved
       metrics.jsonl       one object a step: {"step": 20, "train/reward": 0.31, ...}
       episodes.jsonl      one object an episode
+      journal.jsonl       the episodes that ended since the latest checkpoint, with their tokens
       tensorboard/        the metrics as TensorBoard events
       curves.png          the learning curves
       checkpoints/
@@ -17,6 +18,7 @@ A line of ``episodes.jsonl`` has the keys that `cleaner_env.wrappers.records` de
 step, phase          the training step, and ``"train"`` or ``"eval"``
 index, group         the problem's index in the data set; the group whose rewards are compared
 sampled_tokens       tokens the model wrote, hidden attempts included
+tries                how often the episode was begun; more than once where a sandbox or engine failed
 ===================  ====================================================================================
 
 NaN and infinities, which JSON lacks, are written as ``null``.
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from cleaner_env.agents.rollout import Episode
+    from cleaner_env.agents.episodes import Episode
 
 __all__ = ["RunFolder", "load_trainer_state"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleaner_env.agents.rollout import Episode
+    from cleaner_env.agents.episodes import Episode
 
 __all__ = ["Summary", "summarise"]
 

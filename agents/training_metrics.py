@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleaner_env.agents.batches import telling_groups
-from cleaner_env.agents.rollout import Episode
+from cleaner_env.agents.episodes import Episode
 from cleaner_env.agents.summary import Summary, summarise
 
 __all__ = ["named_summary", "training_metrics"]
@@ -15,7 +15,8 @@ def training_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     """Returns what the episodes of a step came to, all of those that were collected.
 
     First-attempt errors are counted before purification. ``train/telling_groups`` is the share of groups in which rewards
-    differ, ``train/partial_groups`` that of groups which lost episodes to a failing sandbox.
+    differ, ``train/partial_groups`` that of groups which lost episodes to a failing sandbox
+    or to the limit of time, ``train/retried_episodes`` how many were begun more than once.
     """
     groups = {episode.request.group for episode in episodes}
     partial = {episode.request.group for episode in episodes if not episode.valid}
@@ -24,6 +25,7 @@ def training_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     metrics = named_summary("train", summarise(episodes))
     metrics["train/telling_groups"] = len(telling_groups(episodes)) / len(groups)
     metrics["train/partial_groups"] = len(partial) / len(groups)
+    metrics["train/retried_episodes"] = float(sum(episode.tries > 1 for episode in episodes))
     for name, part in (("raw", raw), ("purified", purified)):
         if part:
             metrics |= {f"{metric}_{name}": value for metric, value in named_summary("train", summarise(part)).items()}

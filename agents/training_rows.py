@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from cleaner_env.agents.advantages import group_advantages, overlong_penalty
 from cleaner_env.agents.engine import Engine
+from cleaner_env.agents.episodes import Episode
 from cleaner_env.agents.grpo_config import AdvantageConfig
 from cleaner_env.agents.learner import TrainingRow
 from cleaner_env.agents.rendering import RenderedConversation, Renderer
-from cleaner_env.agents.rollout import Episode
 from cleaner_env.agents.turn_credit import failed_first_attempts, gated_pairs
 
 __all__ = ["old_logprobs", "training_rows"]

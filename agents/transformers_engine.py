@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from cleaner_env.agents.engine import Sampling
 from cleaner_env.agents.prefix_store import PrefixStore
 from cleaner_env.agents.rendering import Renderer
 from cleaner_env.agents.scoring import check_plain_head, masked_logprobs
+from cleaner_env.agents.shared_batch import SharedBatch
 from cleaner_env.conversation import Completion
 from cleaner_env.errors import ConfigError, UsageError
 
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["TransformersEngine"]
-
-_ADMITTED_SHARE: Final = 0.25
-"""Taking rows in copies the cache, so those that wait are taken in once this share of the batch is free."""
 
 
 @dataclass
@@ -81,6 +80,8 @@ class TransformersEngine:
         self.context_length: int | None = getattr(model.config, "max_position_embeddings", None)
         self.prefixes = PrefixStore(prefix_cache_mb * 2**20)
         self._version = -1
+        self._model_lock = threading.Lock()
+        self._shared = SharedBatch(self._batch, batch_size, self._evaluating)
 
     def generate(
         self,
@@ -88,7 +89,9 @@ class TransformersEngine:
         sampling: Sampling,
         generators: Sequence[np.random.Generator] | None = None,
     ) -> list[Completion]:
-        """See `Engine.generate`. A turn that fills the model's context ends there, with ``finish_reason="length"``.
+        """See `Engine.generate`. Calls of several threads share one running batch.
+
+        A turn that fills the model's context ends there, with ``finish_reason="length"``.
 
         Raises:
             UsageError: A prompt is empty or leaves no room in the model's context, or generators are missing.
@@ -107,15 +110,7 @@ class TransformersEngine:
                     f"{self.context_length}"
                 )
             rows.append(Row(prompt, limit, generators[index] if generators is not None else None))
-        with self._evaluating():
-            batch = self._batch(sampling)
-            # Those with most to say before them come first: short ones fill the places that become free.
-            waiting = sorted(rows, key=lambda row: len(row.prompt))
-            while waiting or len(batch):
-                room = self.batch_size - len(batch)
-                if waiting and (len(batch) == 0 or (batch.can_grow and room >= self.batch_size * _ADMITTED_SHARE)):
-                    batch.admit([waiting.pop() for _ in range(min(room, len(waiting)))])
-                batch.step()
+        self._shared.run(rows, sampling)
         return [self._completion(row) for row in rows]
 
     def _batch(self, sampling: Sampling) -> DecodingBatch:
@@ -126,16 +121,19 @@ class TransformersEngine:
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
         """Lets the model read as it is after training, and forgets what it read with other weights."""
-        version = sum(weight._version for weight in self.model.parameters())
-        if version != self._version:
-            self.prefixes.clear()
-            self._version = version
-        was_training = self.model.training
-        self.model.train(False)
-        try:
-            yield
-        finally:
-            self.model.train(was_training)
+        with self._model_lock:
+            version = sum(weight._version for weight in self.model.parameters())
+            if version != self._version:
+                self.prefixes.clear()
+                self._version = version
+            if not self.model.training:
+                yield
+                return
+            self.model.train(False)
+            try:
+                yield
+            finally:
+                self.model.train(True)
 
     def _finish_reason(self, stop: tuple[str, ...], row: Row) -> str | None:
         last = row.token_ids[-1]
@@ -223,7 +221,10 @@ class TransformersEngine:
 
         Raises:
             ConfigError: The names or shapes are not the model's.
+            UsageError: Turns are being generated, which would go on with other weights than they began with.
         """
+        if self._shared.in_use:
+            raise UsageError("the weights cannot change while turns are being generated; wait for them")
         try:
             self.model.load_state_dict(dict(state))
         except RuntimeError as error:

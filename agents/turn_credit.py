@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cleaner_env.agents.episodes import Episode
 from cleaner_env.agents.rendering import RenderedConversation, Renderer
-from cleaner_env.agents.rollout import Episode
 from cleaner_env.conversation import Completion
 from cleaner_env.tool_calls import get_tool_format
 from cleaner_env.wrappers.saar import Repair

@@ -125,6 +125,11 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         return env
 
     @property
+    def rule(self) -> PurificationRule:
+        """What is purified, and how."""
+        return self._rule
+
+    @property
     def repairs(self) -> tuple[Repair, ...]:
         """Every repair of this episode, in order, finished or not."""
         return tuple(self._purifier.repairs)

@@ -4,8 +4,9 @@ import gymnasium as gym
 import pytest
 
 from cleaner_env.agents.engine import Sampling
+from cleaner_env.agents.episodes import EpisodeRequest
 from cleaner_env.agents.rendering import Renderer
-from cleaner_env.agents.rollout import EpisodeRequest, run_episodes
+from cleaner_env.agents.rollout import run_episodes
 from cleaner_env.conversation import Completion
 from cleaner_env.sandbox import make_sandbox
 from cleaner_env.wrappers import SAARWrapper

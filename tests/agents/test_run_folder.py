@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from cleaner_env.agents.episodes import Episode, EpisodeRequest
 from cleaner_env.agents.models import load_model
-from cleaner_env.agents.rollout import Episode, EpisodeRequest
 from cleaner_env.agents.run_folder import RunFolder, load_trainer_state
 from cleaner_env.conversation import Completion
 from cleaner_env.errors import ConfigError

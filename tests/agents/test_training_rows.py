@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from cleaner_env import SAARWrapper
+from cleaner_env.agents.episodes import Episode, EpisodeRequest
 from cleaner_env.agents.grpo_config import AdvantageConfig
 from cleaner_env.agents.rendering import Renderer
-from cleaner_env.agents.rollout import Episode, EpisodeRequest
 from cleaner_env.agents.scoring import masked_logprobs
 from cleaner_env.agents.training_rows import old_logprobs, training_rows
 from cleaner_env.agents.transformers_engine import TransformersEngine
