@@ -297,7 +297,7 @@ class GRPOTrainer:
             rollout.context_tokens,
             deterministic=self.config.deterministic,
             retries=rollout.retries,
-            episode_s=rollout.episode_s,
+            step_s=rollout.step_s,
             on_finished=partial(journal.add, self.steps_done) if journal else None,
         )
         known |= {episode.request: episode for episode in played}

@@ -123,7 +123,8 @@ class RolloutConfig:
         temperature: Sampling temperature.
         top_p: Nucleus kept.
         concurrency: Episodes that run at a time.
-        episode_s: Seconds that an episode may take; one that takes longer is given up, and the others do not wait for it.
+        step_s: Seconds that a step of an environment may take; after that its episode is given up, and the others do not
+            wait for it.
         retries: How often an episode is begun again that a failing sandbox or engine ended.
         max_batches: With more than 1, groups whose rewards are all equal, from which nothing is learned, are left out, and
             more batches are collected for a step, this many at most, until as many groups as ``problems`` are there
@@ -139,7 +140,7 @@ class RolloutConfig:
     temperature: float = 1.0
     top_p: float = 1.0
     concurrency: int = 128
-    episode_s: float = 3600.0
+    step_s: float = 600.0
     retries: int = 2
     max_batches: int = 1
     prefix_cache_mb: int = 2048
@@ -148,7 +149,7 @@ class RolloutConfig:
         _require(self.prefix_cache_mb >= 0, "prefix_cache_mb", "not be negative", self.prefix_cache_mb)
         for name in ("problems", "turn_tokens", "context_tokens", "concurrency", "max_batches"):
             _require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
-        _require(self.episode_s > 0, "episode_s", "be positive", self.episode_s)
+        _require(self.step_s > 0, "step_s", "be positive", self.step_s)
         _require(self.retries >= 0, "retries", "not be negative", self.retries)
         if self.context_tokens <= self.turn_tokens:
             raise ConfigError(

@@ -44,14 +44,14 @@ def run_episodes(
     *,
     deterministic: bool = True,
     retries: int = 2,
-    episode_s: float = inf,
+    step_s: float = inf,
     on_finished: Callable[[Episode], None] | None = None,
 ) -> list[Episode]:
     """Runs episodes, at most ``len(envs)`` at a time.
 
-    An episode that the infrastructure fails is begun again with the same random stream. One that takes too long is given up
-    without waiting for it. Either way there is an episode for each request in the end, not a `Episode.valid` one where all
-    was in vain.
+    An episode that the infrastructure fails is begun again with the same random stream. One whose environment hangs is
+    given up, and the others do not wait for it. Either way there is an episode for each request in the end, not a
+    `Episode.valid` one where all was in vain.
 
     Args:
         envs: Environments over the same data set, wrapped in `SAARWrapper` where a request asks for it. One that hangs is
@@ -64,7 +64,7 @@ def run_episodes(
         deterministic: Whether episodes wait for one another at each turn, so that what is sampled depends on nothing but
             requests and weights, to the bit. Otherwise each goes on as fast as it can.
         retries: How often an episode is begun again.
-        episode_s: Seconds that an episode may take, retries included.
+        step_s: Seconds that a step of an environment may take; one that takes longer is held to hang.
         on_finished: Called with each episode as it ends.
 
     Returns:
@@ -77,12 +77,16 @@ def run_episodes(
         raise ValueError("run_episodes needs at least one environment")
     source = (LockstepTurns if deterministic else FreeTurns)(engine, sampling)
     player = _Player(renderer, source, context_tokens - sampling.max_tokens, retries)
-    return _Rollout(envs, requests, player, episode_s, on_finished).run()
+    return _Rollout(envs, requests, player, step_s, on_finished).run()
 
 
 @dataclass
 class _Running:
-    """An episode under way. What is known of it may be read by another thread at any time."""
+    """An episode under way. What is known of it may be read by another thread at any time.
+
+    Attributes:
+        busy_since: When its environment was last given something to do; ``None`` while it waits for a turn.
+    """
 
     env: gym.Env[Conversation, str]
     request: EpisodeRequest
@@ -91,6 +95,7 @@ class _Running:
     info: dict[str, Any] = field(default_factory=dict)
     sampled_tokens: int = 0
     turns: list[Turn] = field(default_factory=list)
+    busy_since: float | None = field(default_factory=time.monotonic)
 
     @property
     def tool_env(self) -> ToolUseEnv:
@@ -178,7 +183,9 @@ class _Player:
         prompt = self.renderer.prompt_ids(running.conversation)
         if len(prompt) > self.prompt_tokens:
             return (running.env if isinstance(running.env, SAARWrapper) else running.tool_env).truncate()
+        running.busy_since = None
         turn = self.source.turn(number, prompt, running.generator)
+        running.busy_since = time.monotonic()
         running.sampled_tokens += len(turn.token_ids)
         transition, taken = take_turn(running.env, turn)
         running.turns.append(taken)
@@ -193,18 +200,17 @@ class _Rollout:
         envs: MutableSequence[Any],
         requests: Sequence[EpisodeRequest],
         player: _Player,
-        episode_s: float,
+        step_s: float,
         on_finished: Callable[[Episode], None] | None,
     ) -> None:
         self._envs = envs
         self._requests = requests
         self._player = player
-        self._episode_s = episode_s
+        self._step_s = step_s
         self._on_finished = on_finished
         self._lock = threading.Lock()
         self._waiting = deque(range(len(requests)))
         self._places: dict[int, int] = {}  # of the episodes under way: their environments
-        self._deadlines: dict[int, float] = {}
         self._running: dict[int, _Running] = {}
         self._ended: queue.SimpleQueue[tuple[int, Episode | BaseException]] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -234,7 +240,6 @@ class _Rollout:
                 return None
             number = self._waiting.popleft()
             self._places[number] = place
-            self._deadlines[number] = time.monotonic() + self._episode_s
         self._player.source.enter(number)
         return number
 
@@ -255,7 +260,7 @@ class _Rollout:
             with self._lock:
                 if self._places.pop(number, None) is None:
                     return  # given up, and the environment with it
-                del self._running[number]
+                self._running.pop(number, None)
             following = self._next(place)
             self._ended.put((number, outcome))
             self._player.source.leave(number)  # after the next one has entered: no batch goes without that
@@ -265,32 +270,39 @@ class _Rollout:
         request = self._requests[number]
 
         def begin() -> _Running:
-            running = self._running[number] = _Running(env, request, np.random.default_rng(request.stream))
+            running = _Running(env, request, np.random.default_rng(request.stream))
+            with self._lock:
+                if number not in self._places:
+                    raise NotPlayingError
+                self._running[number] = running
             return running
 
         return self._player.play(number, begin)
 
     def _some_ended(self) -> list[tuple[int, Episode | BaseException]]:
         """Waits until an episode ends, or has to be given up."""
-        with self._lock:
-            deadline = min((self._deadlines[number] for number in self._places), default=inf)
-        wait = deadline - time.monotonic()
+        now = time.monotonic()
+        wait = self._step_s - max((now - since for since in self._busy().values()), default=0.0)
         try:
             return [self._ended.get(timeout=None if wait == inf else max(0.0, wait))]
         except queue.Empty:
-            return [lost for number in self._overdue() for lost in self._give_up(number)]
+            now = time.monotonic()
+            hanging = [number for number, since in self._busy().items() if now - since >= self._step_s]
+            return [lost for number in hanging for lost in self._give_up(number)]
 
-    def _overdue(self) -> list[int]:
+    def _busy(self) -> dict[int, float]:
+        """Returns since when environments are at work."""
         with self._lock:
-            return [number for number in self._places if self._deadlines[number] <= time.monotonic()]
+            since = {number: running.busy_since for number, running in self._running.items()}
+        return {number: begun for number, begun in since.items() if begun is not None}
 
     def _give_up(self, number: int) -> list[tuple[int, Episode | BaseException]]:
         """Counts an episode as lost and replaces its environment, which may never come back."""
         with self._lock:
             place = self._places.pop(number, None)
-        if place is None:
+            running = self._running.pop(number, None)
+        if place is None or running is None:
             return []  # it ended just now
-        lost = (number, self._running[number].lost())
         hanging = self._envs[place]
         threading.Thread(target=hanging.close, name="closes a hanging environment", daemon=True).start()
         try:
@@ -298,12 +310,12 @@ class _Rollout:
         except UsageError:  # it was given an open sandbox, and there is no other like it
             if not self._places:
                 raise InfrastructureError(
-                    f"no environment is left: all had an episode that took longer than {self._episode_s:g} s"
+                    f"no environment is left: all had a step that took longer than {self._step_s:g} s"
                 ) from None
         else:
             self._start(place, self._next(place))
         self._player.source.leave(number)
-        return [lost]
+        return [(number, running.lost())]
 
     def _stop(self) -> None:
         with self._lock:

@@ -15,8 +15,8 @@ def training_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     """Returns what the episodes of a step came to, all of those that were collected.
 
     First-attempt errors are counted before purification. ``train/telling_groups`` is the share of groups in which rewards
-    differ, ``train/partial_groups`` that of groups which lost episodes to a failing sandbox
-    or to the limit of time, ``train/retried_episodes`` how many were begun more than once.
+    differ, ``train/partial_groups`` that of groups which lost episodes to a failing or hanging sandbox,
+    ``train/retried_episodes`` how many were begun more than once.
     """
     groups = {episode.request.group for episode in episodes}
     partial = {episode.request.group for episode in episodes if not episode.valid}
