@@ -2,6 +2,7 @@ r"""AIME: competition mathematics whose answers are integers from 0 to 999."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cleaner_env.conversation import Conversation
@@ -25,10 +26,11 @@ _INSTRUCTION = "Put your final answer, a single integer, in \\boxed{}."
 class AIMETask(Task):
     r"""Problems with one integer as their answer, declared in ``\boxed{}``.
 
-    The data set ``builtin`` was written for this project. ``generated`` (splits ``train`` and ``test``) never runs out;
-    ``generated_level1``, one step of arithmetic, to ``generated_level5``, as hard as ``builtin``, are its parts. The years
-    ``aime2024``, ``aime2025`` and ``aime2026`` and the training pools ``dapo_math_17k`` and ``open_agentrl_30k`` are on the
-    hub. A file has columns such as ``problem`` and ``answer``, or verl's schema; any integer is accepted as an answer.
+    The data set ``builtin`` was written for this project. ``generated`` (splits ``train`` and ``test``) never runs out, and
+    has none of the built-in problems; ``generated_level1``, one step of arithmetic, to ``generated_level5``, as hard as
+    ``builtin``, are its parts. The years ``aime2024``, ``aime2025`` and ``aime2026`` and the training pools
+    ``dapo_math_17k`` and ``open_agentrl_30k`` are on the hub. A file has columns such as ``problem`` and ``answer``, or
+    verl's schema; any integer is accepted as an answer.
 
     Example:
         >>> task = AIMETask()
@@ -46,11 +48,12 @@ class AIMETask(Task):
             refuse_split(dataset, split)
             return make_dataset(dataset, problems())
         if dataset in _GENERATED:
-            from cleaner_env.tasks.builtin.aime import LEVELS, draw
+            from cleaner_env.tasks.builtin.aime import LEVELS, draw, problems
 
             level = dataset.removeprefix(f"{GENERATED}_level")
             families = LEVELS[int(level)] if level != dataset else [f for level in LEVELS for f in LEVELS[level]]
-            return load_generated(dataset, split, lambda generator: draw(families, generator))
+            reserved = frozenset(problem.prompt for problem in problems())
+            return load_generated(dataset, split, partial(draw, families), reserved=reserved)
         if dataset in hub_datasets(self.name):
             from cleaner_env.tasks.hub import load_hub_dataset
 

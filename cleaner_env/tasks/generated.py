@@ -1,14 +1,14 @@
 """Problems without end: each is made when it is looked up, from its number alone.
 
 A drawn problem belongs to the test split when the hash of its text says so, whatever number it was drawn under, so no
-problem is in both splits.
+problem is in both splits. Texts of built-in problems, which models are evaluated on, are in neither.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -55,6 +55,7 @@ def load_generated(
     split: str | None,
     draw: Callable[[random.Random], Drawn],
     make_problem: Callable[[str, Drawn], Problem] | None = None,
+    reserved: Set[str] = frozenset(),
 ) -> Dataset:
     """Loads a data set of generated problems.
 
@@ -63,11 +64,12 @@ def load_generated(
         split: ``"train"``, the default, or ``"test"``.
         draw: Draws something with a ``prompt``: a problem, or what ``make_problem`` makes one of.
         make_problem: Makes a problem of an id and what was drawn; by default the problem is what was drawn, with that id.
+        reserved: Texts that no problem has, since they are kept for evaluation.
 
     Raises:
         DataError: There is no such split.
     """
-    make = partial(_drawn_problem, dataset, draw, make_problem or _with_id)
+    make = partial(_drawn_problem, dataset, draw, make_problem or _with_id, reserved)
     return on_demand(dataset, split, PROBLEMS_PER_SPLIT, make)
 
 
@@ -75,13 +77,14 @@ def _drawn_problem(
     dataset: str,
     draw: Callable[[random.Random], Any],
     make_problem: Callable[[str, Any], Problem],
+    reserved: Set[str],
     split: str,
     number: int,
 ) -> Problem:
     generator = random.Random(f"{dataset}/{split}/{number}")
     for _ in range(_MAX_DRAWS):
         drawn = draw(generator)
-        if _is_for_test(drawn.prompt) == (split == "test"):
+        if drawn.prompt not in reserved and _is_for_test(drawn.prompt) == (split == "test"):
             return make_problem(f"{dataset}-{split}-{number}", drawn)
     raise AssertionError(f"no problem of {dataset} is in the {split} split")
 

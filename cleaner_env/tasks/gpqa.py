@@ -51,10 +51,11 @@ def option_order(seed: int, problem_id: str, count: int = 4) -> tuple[int, ...]:
 class GPQATask(Task):
     r"""Questions with lettered options, answered by one letter in ``\boxed{}``.
 
-    The data set ``builtin`` was written for this project. ``generated`` (splits ``train`` and ``test``) never runs out.
-    ``gpqa_diamond``, ``gpqa_main`` and the training pool ``open_agentrl_30k`` are on the hub. A file has the official
-    columns (``Question``, ``Correct Answer``, ``Incorrect Answer 1`` to ``3``), or ``question``, ``options`` (a list) and
-    ``answer`` (a letter, or the text of an option), or verl's schema with lettered options in the prompt.
+    The data set ``builtin`` was written for this project. ``generated`` (splits ``train`` and ``test``) never runs out, and
+    has none of the built-in questions. ``gpqa_diamond``, ``gpqa_main`` and the training pool ``open_agentrl_30k`` are on
+    the hub. A file has the official columns (``Question``, ``Correct Answer``, ``Incorrect Answer 1`` to ``3``), or
+    ``question``, ``options`` (a list) and ``answer`` (a letter, or the text of an option), or verl's schema with lettered
+    options in the prompt.
 
     Args:
         seed: What the order of the options depends on besides the problem's id.
@@ -82,9 +83,10 @@ class GPQATask(Task):
             refuse_split(dataset, split)
             return make_dataset(dataset, [self._from_question(question.id, question) for question in questions()])
         if dataset == GENERATED:
-            from cleaner_env.tasks.builtin.gpqa import draw
+            from cleaner_env.tasks.builtin.gpqa import draw, questions
 
-            return load_generated(dataset, split, draw, self._from_question)
+            reserved = frozenset(question.prompt for question in questions())
+            return load_generated(dataset, split, draw, self._from_question, reserved)
         if dataset in hub_datasets(self.name):
             from cleaner_env.tasks.hub import load_hub_dataset
 

@@ -314,6 +314,16 @@ def test_questions_drawn_without_end_are_right_too(family):
     assert len(prompts) > 3
 
 
+def test_options_differ_by_more_than_two_percent_as_shown():
+    families = [family for family in SCIENCE if family.__name__ in ("_selection", "_noncompetitive_inhibition")]
+    generator = random.Random(0)
+    for _ in range(3000):
+        question = draw_question(generator.choice(families), generator)
+        right = number(question.correct)
+        for option in question.incorrect:
+            assert abs(number(option) - right) > 0.02 * max(abs(number(option)), abs(right)), question
+
+
 def test_every_domain_is_there():
     domains = [question.domain for question in QUESTIONS.values()]
     assert {domain: domains.count(domain) for domain in set(domains)} == {"Physics": 20, "Chemistry": 20, "Biology": 20}

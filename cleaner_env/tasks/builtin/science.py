@@ -24,7 +24,7 @@ _FARADAY: Final = 96485.33212  # C/mol
 
 
 def draw_question(family: ScienceFamily, generator: random.Random) -> Question:
-    """Draws a question whose right option differs from all others by more than two percent."""
+    """Draws a question whose right option differs, as shown, from all others by more than two percent."""
     while True:
         question = family(generator)
         if question is not None:
@@ -35,7 +35,8 @@ def _made(
     family: str, domain: str, prompt: str, unit: str, parameters: dict[str, Any], correct: float, *mistaken: float
 ) -> Question | None:
     question = computed(family, domain, prompt, unit, correct, *mistaken)
-    close = any(abs(value - correct) <= 0.02 * max(abs(value), abs(correct)) for value in mistaken)
+    right, *wrong = (float(f"{value:.2e}") for value in (correct, *mistaken))  # To the three digits that are shown.
+    close = any(abs(value - right) <= 0.02 * max(abs(value), abs(right)) for value in wrong)
     if close or len({question.correct, *question.incorrect}) < 4:
         return None
     return replace(question, parameters={"family": family, **parameters})
