@@ -8,7 +8,7 @@ from cleaner_env.tasks.generated import load_generated
 
 
 def draw_number(generator: random.Random) -> Problem:
-    number = generator.randrange(40)
+    number = generator.randrange(100)
     return Problem("number", f"What is {number}?", str(number))
 
 
@@ -16,7 +16,7 @@ def draw_number(generator: random.Random) -> Problem:
 def test_reserved_texts_are_in_neither_split(split):
     def texts(reserved):
         problems = load_generated("numbers", split, draw_number, reserved=reserved).problems
-        return {problem.prompt for problem in problems[:400]}
+        return {problem.prompt for problem in problems[:2000]}
 
     every_text = texts(frozenset())
     assert len(every_text) > 1
