@@ -6,17 +6,29 @@ Every function takes time linear in the length of the text, whatever the text.
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 
 __all__ = ["PythonBlocks", "answer_lines", "boxes", "peel", "python_blocks", "without_thinking"]
 
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_MAX_DECLARATIONS = 100
+_THINKING_TAG = re.compile(
+    r"""[<\[\u25c1]\|? (?:(?P<closing>/|end_(?:of_)?)|begin_of_|start_)? (?:seed:)?
+    (?:think|thinking|thought|reasoning)\s*\|?[>\]\u25b7]""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_PYTHON_BLOCK = re.compile(
+    r"^[ \t]*`{3,}[ \t]*(?:python3?|py)[ \t]*$.*?(?:^[ \t]*`{3,}[ \t]*$|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE
+)
+_STRING = re.compile(r"(\"{3}|'{3}).*?\1|([\"'])[^\n]*?\2", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+_BRACES = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+_NOT_BLANK = re.compile(r"\S")
 _ANSWER = r"(?:the[ \t]+)?(?:(?:final|correct|best)[ \t]+)?answer"
 _ANSWER_LINE = re.compile(rf"^[ \t>#*_`\-]*{_ANSWER}(?:[ \t]+is)?[ \t*_`]*[:\uff1a][ \t*_`]*", re.IGNORECASE | re.MULTILINE)
 _LABEL = re.compile(rf"^(?:\\[a-z]+\s*\{{\s*)?{_ANSWER}\s*(?:is\b\s*:?|[:=])\s*", re.IGNORECASE)
 _PLEASANTRY = re.compile(r"[ \t]*I hope it is correct\.?\Z")
+_STRUCK = re.compile(r"~~.*?~~")
 _FENCE = re.compile(r"^([ \t]*)(`{3,})[ \t]*([^`\n]*?)[ \t]*$")
 _PYTHON_TAGS = frozenset({"python", "python3", "py"})
 
@@ -40,56 +52,80 @@ _COMMAND = re.compile(
 def without_thinking(text: str) -> str:
     """Returns the text without thinking.
 
-    Thinking is ``<think>...</think>``, what follows a ``<think>`` that is never closed, and what precedes a ``</think>``
-    that was never opened (chat templates that open the block in the prompt leave such text).
+    Thinking is ``<think>...</think>``, what follows a tag that is never closed, and what precedes a closing tag that was
+    never opened (chat templates that open the block in the prompt leave such text). The names ``thinking``, ``thought`` and
+    ``reasoning`` do as well, in upper or lower case, and so do the forms ``[THINK]``, ``<|begin_of_thought|>``,
+    ``<|START_THINKING|>``, ``<seed:think>`` and ``\u25c1think\u25b7``. A tag in a string of a Python block is none.
+
+    Example:
+        >>> [without_thinking(text) for text in ("<THINKING>17?</THINKING>16", "17?</think>16", "16<think>17")]
+        ['16', '16', '16']
     """
-    return _THINKING.sub("", text).rpartition("</think>")[2]
+    if _THINKING_TAG.search(text) is None:
+        return text
+    kept: list[str] = []
+    start: int | None = 0
+    for tag in _THINKING_TAG.finditer(_PYTHON_BLOCK.sub(_without_strings, text)):
+        if tag["closing"]:
+            if start is not None:
+                kept.clear()
+            start = tag.end()
+        elif start is not None:
+            kept.append(text[start : tag.start()])
+            start = None
+    return "".join(kept) if start is None else "".join(kept) + text[start:]
+
+
+def _without_strings(block: re.Match[str]) -> str:
+    """Blanks the strings of a program, all else staying where it was."""
+    return _STRING.sub(lambda string: " " * len(string[0]), block[0])
 
 
 def boxes(text: str) -> list[str]:
     r"""Returns the contents of the closed ``\boxed{...}`` and ``\fbox{...}``, by the position of their closing brace.
 
     A box inside another comes before it. An empty box, the form in which instructions mention it, is left out, and so is
-    ``\boxed`` without a brace.
+    ``\boxed`` without a brace. The backslash may be doubled, as in escaped text. Only the last 100 boxes are returned.
 
     Example:
         >>> boxes(r"use \boxed{}: first \boxed{84}, then \boxed{\frac{1}{2}}, cut \boxed{9")
         ['84', '\\frac{1}{2}']
     """
-    found: list[str] = []
+    found: deque[tuple[int, int]] = deque(maxlen=_MAX_DECLARATIONS)
     open_braces: list[tuple[bool, int]] = []
     first = _BOX.search(text)
-    for match in _BRACES.finditer(text, first.start()) if first else ():
+    for match in _BRACES.finditer(text, max(first.start() - 1, 0)) if first else ():
         token = match.group()
         if token == "}":
             if open_braces:
                 is_box, start = open_braces.pop()
-                content = text[start : match.start()].strip() if is_box else ""
-                if content:
-                    found.append(content)
+                if is_box and _NOT_BLANK.search(text, start, match.start()):
+                    found.append((start, match.start()))
         elif token.endswith("{") and token != r"\{":
             open_braces.append((token != "{", match.end()))
-    return found
+    return [text[start:end].strip() for start, end in found]
 
 
 def answer_lines(text: str) -> list[str]:
     """Returns what follows ``Answer:`` (also ``Final answer:``, ``The answer is:``) at the start of a line.
 
     Where nothing follows on the line, the next line that is not blank is taken; where that only opens a formula, so is the
-    one after it.
+    one after it. What is struck out (``~~16~~``) is left out; a tilde before the answer is read as \u2248. Only the
+    last 100 lines are returned.
 
     Example:
         >>> answer_lines("Answer: 3\\nNo, wait.\\n**Final Answer:** **61**")
         ['3', '61']
     """
     answers = []
-    for match in _ANSWER_LINE.finditer(text):
+    for match in deque(_ANSWER_LINE.finditer(text), maxlen=_MAX_DECLARATIONS):
         line, _, rest = text[match.end() : match.end() + 2_000].partition("\n")
         if not line.strip():
             line, _, rest = rest.lstrip().partition("\n")
         if line.strip() in _OPENINGS:
             line = rest.lstrip().partition("\n")[0]
-        answers.append(_PLEASANTRY.sub("", line).strip(_MARKDOWN_AND_SPACE))
+        line = _PLEASANTRY.sub("", _STRUCK.sub("", line)).strip(_MARKDOWN_AND_SPACE)
+        answers.append(f"\u2248{line[1:]}" if line.startswith("~") else line)
     return answers
 
 
@@ -108,7 +144,7 @@ def peel(text: str) -> str:
     for _ in range(_MAX_LAYERS):
         before = text
         text = _without_label(_STYLE.sub("", _EDGES.sub("", text)))
-        if text.endswith("."):
+        if text.endswith(".") and not text.endswith(".."):
             text = text[:-1]
         for left, right in _DELIMITERS:
             if len(text) > len(left) and text.startswith(left) and text.endswith(right):
