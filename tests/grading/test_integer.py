@@ -28,7 +28,7 @@ DRESSES = [
     "**{}**",
     "`{}`",
     r"\underline{{{}}}",
-    r"~{}~",
+    r"$~{}~$",
     r"\ {}\ ",
     "\u200b{}\u00a0",
     r"\text{{Answer: }}{}",
@@ -52,6 +52,10 @@ UNITS = [
     " min",
     " paths",
     " ordered pairs",
+    r"\text{ two-digit numbers in total}",
+    r"\text{ sq. cm}",
+    r"\text{ people}",
+    " \u20ac",
 ]
 EQUATIONS = [
     "",
@@ -63,6 +67,7 @@ EQUATIONS = [
     r"\angle ABC = ",
     r"\gcd(a, b) = ",
     r"\text{Area} = ",
+    "3 + 4 = m = ",
 ]
 DECLARATIONS = [
     r"So \boxed{{{}}}.",
@@ -132,6 +137,25 @@ def test_thousands_groups(number):
         (r"\boxed{16\text{th}}", "incorrect", r"16\text{th}"),
         (r"\boxed{16\text{ }^2}", "incorrect", r"16\text{ }^2"),
         (r"\boxed{16^\circ^2}", "incorrect", r"16^\circ^2"),
+        (r"\boxed{0,016}", "incorrect", "0,016"),
+        (r"\boxed{16...}", "incorrect", "16..."),
+        (r"\boxed{x=3|y=16}", "incorrect", "x=3|y=16"),
+        (r"\boxed{|x|=16}", "correct", "16"),
+        (r"\boxed{16=x}", "correct", "16"),
+        (r"\boxed{16 = 9 + 7}", "correct", "16"),
+        (r"\boxed{15 = 16}", "incorrect", "15 = 16"),
+        (r"\boxed{x = 16 = y}", "incorrect", "x = 16 = y"),
+        (r"\boxed{16 = x \text{ or } y}", "incorrect", r"16 = x \text{ or } y"),
+        ("\\boxed{\u20ac16}", "correct", "16"),
+        ("\\boxed{\u00a316}", "correct", "16"),
+        (r"The answer is not \boxed{16}", "correct", "16"),
+        (r"\\boxed{15} no, \\boxed{16}", "correct", "16"),
+        (r"\\boxed{16} no, \\boxed{15}", "incorrect", "15"),
+        (r"\boxed{16} no, \\boxed{15}", "incorrect", "15"),
+        (r"\boxed{15} \\\boxed{16}", "correct", "16"),
+        ("Answer: ~16", "incorrect", "\u224816"),
+        ("Answer: ~~16~~", "no_answer", None),
+        ("Answer: ~~15~~ 16", "correct", "16"),
         (r"\boxed{\frac{32}{2}}", "incorrect", r"\frac{32}{2}"),
         (r"\boxed{1600}", "incorrect", "1600"),
         (r"\boxed{116}", "incorrect", "116"),
@@ -170,6 +194,49 @@ def test_thousands_groups(number):
 def test_what_counts_as_the_answer_16(response, verdict, extracted):
     grade = grade_integer(response, "16")
     assert (grade.verdict, grade.extracted) == (verdict, extracted)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *(
+            "abc",
+            "seven",
+            "twenty",
+            "sevens",
+            "root two",
+            "myriad",
+            "elevenths",
+            "fifteenths",
+            "twentieths",
+            "ninety-thirds",
+        ),
+        *("in binary", "octal", "hexadecimal", "repeating", "digits repeating", "thousand dollars", "seven units"),
+        *("rejected", "invalid", "fails", "too small", "units too small", "almost", "approximately", "cm approximately"),
+        *("except seven", "percent of x", "plus", "across", "paths or more", "paths are wrong", "k", "K", "x", "i", "e"),
+    ],
+)
+@pytest.mark.parametrize("dress", [r"\boxed{{16 {}}}", r"\boxed{{16\text{{ {}}}}}", r"\boxed{{16\mathrm{{{}}}}}"])
+def test_words_that_are_no_unit(unit, dress):
+    assert grade_integer(dress.format(unit), "16").verdict == "incorrect"
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("cm", "square units", "sq. units", "km/h", "m/s", "ft", "in.", "inches", "cubic inches", "miles per hour", "mph"),
+        *("ways", "distinct ways", "ordered pairs", "two-digit numbers", "three-element subsets", "months", "paths"),
+        *("strictly increasing sequences", "real solutions", "colored balls", "in total", "years old"),
+        *("people", "children", "women", "vertices", "percent", "dollars", "USD", "degrees", "min", "hours", "points"),
+    ],
+)
+def test_words_that_are_a_unit(unit):
+    assert grade_integer(rf"\boxed{{16\text{{ {unit}}}}}", "16").correct
+
+
+@pytest.mark.parametrize("unit", ["way", "path", "solution", "square unit", "ordered pair", "hour", "degree"])
+def test_one_may_have_a_unit_in_the_singular(unit):
+    assert grade_integer(rf"\boxed{{1\text{{ {unit}}}}}", "1").correct
 
 
 def test_negative_integers():
