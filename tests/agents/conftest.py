@@ -5,6 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from cleaner_env.agents.tiny_tokenizer import train_tiny_tokenizer
+from cleaner_env.conversation import Completion
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +38,35 @@ def random_model(tokenizer):
         return LlamaForCausalLM(config).eval()
 
     return make
+
+
+class _ScriptedEngine:
+    """Fails at every first call, mends what it is shown, and answers after three calls."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.batches = []
+
+    def generate(self, prompts, sampling, generators=None):
+        self.batches.append(len(prompts))
+        return [self._turn(prompt) for prompt in prompts]
+
+    def _turn(self, prompt):
+        text = self.tokenizer.decode(prompt)
+        if text.rstrip().endswith("is not defined<|im_end|>\n<|im_start|>assistant"):
+            return self._completion("Fix.\n```python\nprint(7)\n```")
+        if text.count("<|im_start|>tool") >= 3:
+            return self._completion("\\boxed{7}")
+        return self._completion("Go.\n```python\nprnt(7)\n```")
+
+    def _completion(self, text):
+        pieces = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+        ids = [*pieces["input_ids"], self.tokenizer.eos_token_id]
+        offsets = [start for start, _ in pieces["offset_mapping"]] + [len(text)]
+        return Completion(text, ids, [-1.0] * len(ids), offsets)
+
+
+@pytest.fixture(scope="session")
+def scripted_engine():
+    """The class of an engine whose turns are written by a script that tokenises what it says."""
+    return _ScriptedEngine

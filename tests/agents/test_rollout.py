@@ -12,36 +12,9 @@ from cleaner_env.agents.episodes import EpisodeRequest
 from cleaner_env.agents.rendering import Renderer
 from cleaner_env.agents.rollout import run_episodes
 from cleaner_env.agents.summary import summarise
-from cleaner_env.conversation import Completion
 from cleaner_env.errors import InfrastructureError, SandboxError
 from cleaner_env.sandbox import make_sandbox
 from cleaner_env.wrappers import SAARWrapper
-
-
-class ScriptedEngine:
-    """Fails at every first call, mends what it is shown, and answers after three calls."""
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-        self.batches = []
-
-    def generate(self, prompts, sampling, generators=None):
-        self.batches.append(len(prompts))
-        return [self._turn(prompt) for prompt in prompts]
-
-    def _turn(self, prompt):
-        text = self.tokenizer.decode(prompt)
-        if text.rstrip().endswith("is not defined<|im_end|>\n<|im_start|>assistant"):
-            return self._completion("Fix.\n```python\nprint(7)\n```")
-        if text.count("<|im_start|>tool") >= 3:
-            return self._completion("\\boxed{7}")
-        return self._completion("Go.\n```python\nprnt(7)\n```")
-
-    def _completion(self, text):
-        pieces = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
-        ids = [*pieces["input_ids"], self.tokenizer.eos_token_id]
-        offsets = [start for start, _ in pieces["offset_mapping"]] + [len(text)]
-        return Completion(text, ids, [-1.0] * len(ids), offsets)
 
 
 @pytest.fixture(scope="module")
@@ -58,17 +31,21 @@ def envs(sandbox):
         env.close()
 
 
-def run(envs, tokenizer, requests, context_tokens=2000, engine=None, **options):
-    engine = engine or ScriptedEngine(tokenizer)
-    return run_episodes(envs, requests, engine, Renderer(tokenizer), Sampling(max_tokens=40), context_tokens, **options)
+@pytest.fixture
+def run(scripted_engine, tokenizer):
+    def run(envs, requests, context_tokens=2000, engine=None, **options):
+        engine = engine or scripted_engine(tokenizer)
+        return run_episodes(envs, requests, engine, Renderer(tokenizer), Sampling(max_tokens=40), context_tokens, **options)
+
+    return run
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_purified_and_raw_episodes_of_one_batch(envs, tokenizer, deterministic):
+def test_purified_and_raw_episodes_of_one_batch(run, envs, deterministic, scripted_engine, tokenizer):
     requests = [EpisodeRequest(index=i, stream=(i,), group=i // 2, saar=i % 2 == 0) for i in range(7)]
-    engine = ScriptedEngine(tokenizer)
+    engine = scripted_engine(tokenizer)
     ended = []
-    episodes = run(envs, tokenizer, requests, engine=engine, deterministic=deterministic, on_finished=ended.append)
+    episodes = run(envs, requests, engine=engine, deterministic=deterministic, on_finished=ended.append)
     assert [episode.request for episode in episodes] == requests
     assert sorted(map(id, ended)) == sorted(map(id, episodes))
     assert max(engine.batches) == (3 if deterministic else 1)
@@ -90,14 +67,14 @@ def test_purified_and_raw_episodes_of_one_batch(envs, tokenizer, deterministic):
     assert [episode.sampled_tokens for episode in episodes] == sampled
 
 
-def test_equal_streams_give_equal_episodes(envs, tokenizer):
+def test_equal_streams_give_equal_episodes(run, envs):
     requests = [EpisodeRequest(index=i, stream=(i,), saar=True) for i in range(4)]
-    first, second = ([episode.as_record() for episode in run(envs, tokenizer, requests)] for _ in range(2))
+    first, second = ([episode.as_record() for episode in run(envs, requests)] for _ in range(2))
     assert first == second
 
 
-def test_a_full_context_ends_the_episode(envs, tokenizer):
-    (episode,) = run(envs, tokenizer, [EpisodeRequest(index=0, stream=(0,))], context_tokens=60)
+def test_a_full_context_ends_the_episode(run, envs):
+    (episode,) = run(envs, [EpisodeRequest(index=0, stream=(0,))], context_tokens=60)
     assert episode.info["stop_condition"] == "context_length"
     assert episode.sampled_tokens == 0
 
@@ -118,8 +95,8 @@ def tools(sandbox, count, before, wrap=SAARWrapper):
     return [wrap(Tool(gym.make("CleanerArithmetic-v0", sandbox=sandbox), before)) for _ in range(count)]
 
 
-def test_lockstep_asks_for_the_same_batches_whatever_takes_how_long(tokenizer):
-    class Engine(ScriptedEngine):
+def test_lockstep_asks_for_the_same_batches_whatever_takes_how_long(run, scripted_engine, tokenizer):
+    class Engine(scripted_engine):
         def generate(self, prompts, sampling, generators=None):
             self.batches.append([tuple(prompt) for prompt in prompts])
             return [self._turn(prompt) for prompt in prompts]
@@ -130,7 +107,7 @@ def test_lockstep_asks_for_the_same_batches_whatever_takes_how_long(tokenizer):
         delays = random.Random(seed)
         envs = tools("local", 4, lambda tool, delays=delays: time.sleep(delays.random() * 0.02))
         engine = Engine(tokenizer)
-        run(envs, tokenizer, requests, engine=engine)
+        run(envs, requests, engine=engine)
         batches.append(engine.batches)
         for env in envs:
             env.close()
@@ -138,7 +115,7 @@ def test_lockstep_asks_for_the_same_batches_whatever_takes_how_long(tokenizer):
     assert max(map(len, batches[0])) == 4
 
 
-def test_free_episodes_do_not_wait_for_a_slow_tool(tokenizer):
+def test_free_episodes_do_not_wait_for_a_slow_tool(run):
     others = threading.Semaphore(0)
 
     def wait_for_five_episodes(tool):
@@ -148,16 +125,16 @@ def test_free_episodes_do_not_wait_for_a_slow_tool(tokenizer):
     envs = tools("local", 2, wait_for_five_episodes)
     slow = envs[0].env
     requests = [EpisodeRequest(index=i, stream=(i,)) for i in range(6)]
-    waited = run(envs, tokenizer, requests, deterministic=False, on_finished=lambda _: others.release(9))
+    waited = run(envs, requests, deterministic=False, on_finished=lambda _: others.release(9))
     assert [episode.valid for episode in waited] == [True] * 6
     for env in envs:
         env.close()
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_an_episode_that_the_infrastructure_fails_is_begun_again(envs, tokenizer, deterministic):
+def test_an_episode_that_the_infrastructure_fails_is_begun_again(run, envs, deterministic):
     requests = [EpisodeRequest(index=i, stream=(i,), saar=True) for i in range(5)]
-    undisturbed = run(envs, tokenizer, requests)
+    undisturbed = run(envs, requests)
     steps = iter(range(100))
 
     def fail(tool):
@@ -165,7 +142,7 @@ def test_an_episode_that_the_infrastructure_fails_is_begun_again(envs, tokenizer
             raise SandboxError("gone")
 
     failing = tools("local", 1, fail)
-    episodes = run(failing, tokenizer, requests, deterministic=deterministic)
+    episodes = run(failing, requests, deterministic=deterministic)
     assert [episode.tries for episode in episodes] == [2, 3, 1, 1, 1]
     without_tries = [{**episode.as_record(), "tries": 1} for episode in episodes]
     assert without_tries == [episode.as_record() for episode in undisturbed]
@@ -173,7 +150,7 @@ def test_an_episode_that_the_infrastructure_fails_is_begun_again(envs, tokenizer
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_an_episode_that_hangs_is_given_up_and_its_environment_replaced(tokenizer, deterministic):
+def test_an_episode_that_hangs_is_given_up_and_its_environment_replaced(run, deterministic):
     hung, released = [], threading.Event()
 
     def hang(tool):
@@ -185,7 +162,7 @@ def test_an_episode_that_hangs_is_given_up_and_its_environment_replaced(tokenize
     envs = tools("local", 2, _Shared(hang))
     before = list(envs)
     requests = [EpisodeRequest(index=i, stream=(i,), group=i // 2, saar=True) for i in range(6)]
-    episodes = run(envs, tokenizer, requests, deterministic=deterministic, step_s=3.0)
+    episodes = run(envs, requests, deterministic=deterministic, step_s=3.0)
     released.set()
     assert [episode.valid for episode in episodes].count(False) == 1
     (lost,) = [episode for episode in episodes if not episode.valid]
@@ -193,7 +170,7 @@ def test_an_episode_that_hangs_is_given_up_and_its_environment_replaced(tokenize
     assert lost.as_record()["info"]["stop_condition"] == "infrastructure_error"
     assert sum(old is not new for old, new in zip(before, envs, strict=True)) == 1
     assert summarise(episodes).infrastructure_errors == 1
-    assert all(episode.valid for episode in run(envs, tokenizer, requests, deterministic=deterministic))
+    assert all(episode.valid for episode in run(envs, requests, deterministic=deterministic))
     for env in envs:
         env.close()
 
@@ -211,7 +188,7 @@ class _Shared:
         return self
 
 
-def test_an_environment_that_cannot_be_replaced_is_done_without(sandbox, tokenizer):
+def test_an_environment_that_cannot_be_replaced_is_done_without(run, sandbox):
     hung, released = [], threading.Event()
 
     def hang(tool):
@@ -221,17 +198,17 @@ def test_an_environment_that_cannot_be_replaced_is_done_without(sandbox, tokeniz
 
     requests = [EpisodeRequest(index=i, stream=(i,)) for i in range(4)]
     envs = tools(sandbox, 2, hang)
-    episodes = run(envs, tokenizer, requests, step_s=2.0)
+    episodes = run(envs, requests, step_s=2.0)
     assert [episode.valid for episode in episodes].count(False) == 1
     hung.clear()
     with pytest.raises(InfrastructureError, match="no environment is left: all had a step that took longer than 2 s"):
-        run(tools(sandbox, 1, hang), tokenizer, requests, step_s=2.0)
+        run(tools(sandbox, 1, hang), requests, step_s=2.0)
     released.set()
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_a_fault_ends_the_rollout_and_its_threads(envs, tokenizer, deterministic):
-    class Faulty(ScriptedEngine):
+def test_a_fault_ends_the_rollout_and_its_threads(run, envs, deterministic, scripted_engine, tokenizer):
+    class Faulty(scripted_engine):
         def generate(self, prompts, sampling, generators=None):
             self.batches.append(len(prompts))
             if len(self.batches) > 4:
@@ -240,14 +217,14 @@ def test_a_fault_ends_the_rollout_and_its_threads(envs, tokenizer, deterministic
 
     requests = [EpisodeRequest(index=i, stream=(i,)) for i in range(6)]
     with pytest.raises(RuntimeError, match="a fault"):
-        run(envs, tokenizer, requests, engine=Faulty(tokenizer), deterministic=deterministic)
+        run(envs, requests, engine=Faulty(tokenizer), deterministic=deterministic)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("episodes-")]
-    assert all(episode.valid for episode in run(envs, tokenizer, requests, deterministic=deterministic))
+    assert all(episode.valid for episode in run(envs, requests, deterministic=deterministic))
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_an_engine_that_is_down_loses_its_episodes_only(envs, tokenizer, deterministic):
-    class Down(ScriptedEngine):
+def test_an_engine_that_is_down_loses_its_episodes_only(run, envs, deterministic, scripted_engine, tokenizer):
+    class Down(scripted_engine):
         def generate(self, prompts, sampling, generators=None):
             self.batches.append(len(prompts))
             if len(self.batches) in (2, 3):
@@ -255,28 +232,28 @@ def test_an_engine_that_is_down_loses_its_episodes_only(envs, tokenizer, determi
             return [self._turn(prompt) for prompt in prompts]
 
     requests = [EpisodeRequest(index=i, stream=(i,)) for i in range(6)]
-    episodes = run(envs, tokenizer, requests, engine=Down(tokenizer), deterministic=deterministic, retries=3)
+    episodes = run(envs, requests, engine=Down(tokenizer), deterministic=deterministic, retries=3)
     assert all(episode.valid for episode in episodes)
     assert max(episode.tries for episode in episodes) > 1
 
 
-def test_an_outage_makes_an_episode_invalid(tokenizer):
+def test_an_outage_makes_an_episode_invalid(run):
     sandbox = make_sandbox("local")
     env = SAARWrapper(gym.make("CleanerArithmetic-v0", sandbox=sandbox))
     sandbox.close()
-    (episode,) = run([env], tokenizer, [EpisodeRequest(index=0, stream=(0,), saar=True)])
+    (episode,) = run([env], [EpisodeRequest(index=0, stream=(0,), saar=True)])
     assert not episode.valid
     assert episode.reward == 0
     assert episode.tries == 3
 
 
-def test_purified_episodes_need_the_wrapper(sandbox, tokenizer):
+def test_purified_episodes_need_the_wrapper(run, sandbox):
     env = gym.make("CleanerArithmetic-v0", sandbox=sandbox)
     with pytest.raises(ValueError, match="SAARWrapper"):
-        run([env], tokenizer, [EpisodeRequest(index=0, stream=(0,), saar=True)])
+        run([env], [EpisodeRequest(index=0, stream=(0,), saar=True)])
     env.close()
 
 
-def test_no_environment_is_an_error(tokenizer):
+def test_no_environment_is_an_error(run):
     with pytest.raises(ValueError, match="at least one"):
-        run([], tokenizer, [])
+        run([], [])
