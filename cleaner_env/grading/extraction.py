@@ -13,9 +13,9 @@ __all__ = ["PythonBlocks", "answer_lines", "boxes", "peel", "python_blocks", "wi
 
 _MAX_DECLARATIONS = 100
 _THINKING_TAG = re.compile(
-    r"""[<\[\u25c1]\|? (?:(?P<closing>/|end_(?:of_)?)|begin_of_|start_)? (?:seed:)?
-    (?:think|thinking|thought|reasoning)\s*\|?[>\]\u25b7]""",
-    re.IGNORECASE | re.VERBOSE,
+    r"""[<\[\u25c1]\|? (?i: (?:(?P<closing>/|end_(?:of_)?)|begin_of_|start_)? (?:seed:)?
+    (?:think|thinking|thought|reasoning) ) \s*\|?[>\]\u25b7]""",
+    re.VERBOSE,
 )
 _PYTHON_BLOCK = re.compile(
     r"^[ \t]*`{3,}[ \t]*(?:python3?|py)[ \t]*$.*?(?:^[ \t]*`{3,}[ \t]*$|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE

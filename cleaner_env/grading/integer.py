@@ -109,7 +109,9 @@ def parse_integer(text: str) -> int | None:
 
 def _members(text: str) -> list[str]:
     """Returns the sides of an equation, or of a chain of them; a text that is none is its own only member."""
-    members = text.split("=")
+    if "=" not in text:
+        return [text]
+    members = [peel(member) for member in text.split("=")]
     for place, member in enumerate(members):
         side = _ARGUMENTS.sub("()", _TEXT.sub(r"\1", member))
         is_expression = _MEMBER.fullmatch(side) and side.count("|") % 2 == 0 and not _NO_MEMBER.search(side)
@@ -120,7 +122,7 @@ def _members(text: str) -> list[str]:
 
 def _value(text: str) -> int | None:
     """Reads an integer with a sign, brackets and a unit."""
-    text = peel(text).replace(r"\left", "").replace(r"\right", "").strip()
+    text = text.replace(r"\left", "").replace(r"\right", "").strip()
     for _ in range(_MAX_BRACKETS):
         if not (text.startswith("(") and text.endswith(")")):
             break
