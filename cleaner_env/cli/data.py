@@ -134,10 +134,13 @@ def check(
 ) -> None:
     """Load a data set, fetching it if need be, and check every problem of it.
 
-    Checked are ids, sizes, and that the grader takes the reference for right.
+    Checked are ids, sizes, and that the grader takes the reference for right. Rows of a training pool that are another
+    task's, repeat a problem or contradict one are left out, and counted by reason.
     """
     from cleaner_env.tasks.catalog import HUB_DATASETS
+    from cleaner_env.tasks.loading import counted
 
+    _check_limit(limit)
     chosen, loaded = _load(dataset, task, split)
     entry = HUB_DATASETS.get(dataset)
     if entry is not None and entry.size is not None and split in (None, entry.split) and len(loaded.problems) != entry.size:
@@ -157,11 +160,13 @@ def check(
         "problems": len(loaded.problems),
         "checked": checked,
         "errata": errata,
+        "left_out": dict(loaded.left_out),
         "fingerprint": loaded.fingerprint,
     }
     if as_json:
         typer.echo(json.dumps(report))
     else:
+        report["left_out"] = counted(loaded.left_out) or 0
         typer.echo("\n".join(f"{name:12} {value}" for name, value in report.items()))
 
 
@@ -191,13 +196,17 @@ def export(
     """
     from cleaner_env.tasks.exporting import export as write
 
+    _check_limit(limit)
     chosen, loaded = _load(dataset, task, split)
     if limit is None and len(loaded.problems) > 200_000:
         raise ConfigError(f"dataset {dataset!r} has {len(loaded.problems):,} problems; say how many with --limit")
-    if limit is not None and limit < 1:
-        raise ConfigError(f"--limit must be at least 1, got {limit}")
     count = write(chosen, islice(loaded.problems, limit), path, overwrite=force)
     typer.echo(f"{count:,} problems of {loaded.label} in {path}")
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise ConfigError(f"--limit must be at least 1, got {limit}")
 
 
 def _load(dataset: str, task: str | None, split: str | None) -> tuple[Task, Dataset]:

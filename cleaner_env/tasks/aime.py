@@ -10,8 +10,9 @@ from cleaner_env.grading.integer import grade_integer, parse_integer
 from cleaner_env.grading.verdict import Grade
 from cleaner_env.tasks.base import Dataset, Problem, Task
 from cleaner_env.tasks.catalog import HUB_DATASETS, hub_datasets
+from cleaner_env.tasks.files import Row
 from cleaner_env.tasks.generated import GENERATED, load_generated
-from cleaner_env.tasks.loading import Row, is_path, load_file, make_dataset, refuse_split, unknown_dataset
+from cleaner_env.tasks.loading import is_path, load_file, make_dataset, refuse_split, unknown_dataset
 
 if TYPE_CHECKING:
     from cleaner_env.sandbox.protocol import Sandbox
@@ -73,19 +74,27 @@ class AIMETask(Task):
         return grade_integer(turn, problem.answer)
 
 
-def _problem(row: Row, identifier: str) -> Problem | None:
+def _problem(row: Row, identifier: str) -> Problem | str:
     if row.repeats and row.has("tests"):
-        return None
+        return "the reference is tests of a program"
     prompt = row.text("the problem", "problem", "question", "prompt")
     value = row.get("the answer", "answer", "expected_answer", "final_answer", "solution")
-    text = str(value) if type(value) is int else str(int(value)) if _is_whole(value) else value
+    text = str(value) if type(value) is int else str(int(value)) if _is_exact(value) else value
     answer = parse_integer(text) if isinstance(text, str) else None
     if answer is None and row.repeats:
-        return None
+        return "the answer is no integer"
     if answer is None:
-        raise row.error(f"the answer must be an integer, got {str(value)[:80]!r} of type {type(value).__name__}")
+        got = f"{str(value)[:80]!r} of type {type(value).__name__}"
+        raise row.error(f"the answer must be an integer, got {got}{_hint(value)}")
     return Problem(identifier, prompt, str(answer))
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, float) and value.is_integer()
+def _hint(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return "; from 2**53 on a float is not exact, so write the integer out"
+    return "; no more than 300 characters are read" if len(str(value)) > 300 else ""
+
+
+def _is_exact(value: object) -> bool:
+    """Whether a value is a whole number that no other one was rounded to."""
+    return isinstance(value, float) and value.is_integer() and abs(value) < 2**53

@@ -77,11 +77,13 @@ class Dataset:
         name: The name or path that it was loaded by.
         problems: The problems; any sequence, so that generated ones need not be held in memory.
         fingerprint: SHA-256 of the content in hex, so that a score can say what it was measured on.
+        left_out: How many rows of its files are no problems of it, by reason.
     """
 
     name: str
     problems: Sequence[Problem]
     fingerprint: str
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

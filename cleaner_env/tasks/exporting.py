@@ -11,6 +11,7 @@ from typing import Any
 
 from cleaner_env.errors import DataError
 from cleaner_env.tasks.base import Problem, Task
+from cleaner_env.tasks.gpqa import lettered
 
 __all__ = ["as_row", "export"]
 
@@ -27,15 +28,11 @@ def as_row(task: Task, problem: Problem) -> dict[str, Any]:
     if task.name == "gpqa":
         shown, order = problem.metadata["options"], problem.metadata["option_order"]
         options = [text for _, text in sorted(zip(order, shown, strict=True))]
-        question = problem.prompt.removesuffix(_lettered(shown)).removesuffix("\n\n")
-        return {"id": problem.id, "question": question, "options": options, "answer": options[0], **described}
+        question = problem.prompt.removesuffix(f"\n\n{lettered(shown)}")
+        return {"id": problem.id, "question": question, "options": options, "answer_index": 0, **described}
     if task.name == "livecodebench":
         return {"id": problem.id, "question": problem.prompt, **described, **json.loads(problem.answer)}
     return {"id": problem.id, "problem": problem.prompt, "answer": problem.answer, **described}
-
-
-def _lettered(options: Iterable[str]) -> str:
-    return "\n".join(f"{chr(ord('A') + place)}) {option}" for place, option in enumerate(options))
 
 
 def export(task: Task, problems: Iterable[Problem], path: Path, overwrite: bool = False) -> int:

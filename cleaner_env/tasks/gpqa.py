@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Final
 
@@ -14,16 +15,19 @@ from cleaner_env.grading.choice import grade_choice
 from cleaner_env.grading.verdict import Grade
 from cleaner_env.tasks.base import Dataset, Problem, Task
 from cleaner_env.tasks.catalog import HUB_DATASETS, hub_datasets
+from cleaner_env.tasks.files import Row, abridged
 from cleaner_env.tasks.generated import GENERATED, load_generated
-from cleaner_env.tasks.loading import Row, is_path, load_file, make_dataset, refuse_split, unknown_dataset
+from cleaner_env.tasks.loading import is_path, load_file, make_dataset, refuse_split, unknown_dataset
 
 if TYPE_CHECKING:
     from cleaner_env.sandbox.protocol import Sandbox
     from cleaner_env.tasks.builtin.question import Question
 
-__all__ = ["GPQATask", "option_order"]
+__all__ = ["GPQATask", "lettered", "option_order"]
 
-_OPTION: Final = re.compile(r"^[ \t]*\(?(?P<letter>[A-Z])[).:][ \t]+(?P<text>\S.*)$", re.MULTILINE)
+_OPTION: Final = re.compile(r"^[ \t]*\(?(?P<letter>[A-Z])[).:][ \t]+(?=\S)", re.MULTILINE)
+_BLANK_LINE: Final = re.compile(r"\n[ \t]*\n")
+_ANSWER_COLUMNS: Final = ("answer", "answer_key", "correct_option", "label")
 _SYSTEM: Final = "You answer questions of graduate-level science. Reason step by step."
 
 
@@ -48,14 +52,27 @@ def option_order(seed: int, problem_id: str, count: int = 4) -> tuple[int, ...]:
     return tuple(sorted(range(count), key=key))
 
 
+def lettered(options: Sequence[str]) -> str:
+    """Returns options as a prompt shows them: further lines of one are indented, so that none is taken for another option.
+
+    Example:
+        >>> print(lettered(["none", "a base,\\nB) not an acid"]))
+        A) none
+        B) a base,
+           B) not an acid
+    """
+    indented = ("\n   ".join(option.splitlines()) for option in options)
+    return "\n".join(f"{letter}) {option}" for letter, option in zip(ascii_uppercase, indented, strict=False))
+
+
 class GPQATask(Task):
     r"""Questions with lettered options, answered by one letter in ``\boxed{}``.
 
     The data set ``builtin`` was written for this project. ``generated`` (splits ``train`` and ``test``) never runs out, and
     has none of the built-in questions. ``gpqa_diamond``, ``gpqa_main`` and the training pool ``open_agentrl_30k`` are on
     the hub. A file has the official columns (``Question``, ``Correct Answer``, ``Incorrect Answer 1`` to ``3``), or
-    ``question``, ``options`` (a list) and ``answer`` (a letter, or the text of an option), or verl's schema with lettered
-    options in the prompt.
+    ``question``, ``options`` (a list) and ``answer`` (a letter, or the text of an option) or ``answer_index`` (the place of
+    the right option, from 0 on), or verl's schema with lettered options in the prompt.
 
     Args:
         seed: What the order of the options depends on besides the problem's id.
@@ -108,16 +125,16 @@ class GPQATask(Task):
     def _from_question(self, identifier: str, question: Question) -> Problem:
         return self._problem(identifier, question.prompt, (question.correct, *question.incorrect), question.domain)
 
-    def _from_row(self, row: Row, identifier: str) -> Problem | None:
+    def _from_row(self, row: Row, identifier: str) -> Problem | str:
         question = row.text("the question", "question", "problem", "prompt").strip()
         if row.repeats and not row.has("options", "choices"):
             found = _lettered_options(question, row.values["answer"])
-            if found is None:
-                return None
+            if isinstance(found, str):
+                return found
             question, options = found
         else:
             options = _official_options(row) if row.has("correct answer") else _listed_options(row)
-        if len({option.casefold() for option in options}) < len(options):
+        if len({" ".join(option.casefold().split()) for option in options}) < len(options):
             raise row.error(f"two options are the same: {'; '.join(options)[:200]}")
         domain = row.values.get("High-level domain") or row.values.get("domain")
         return self._problem(identifier, question, options, domain if isinstance(domain, str) else None)
@@ -126,9 +143,8 @@ class GPQATask(Task):
         """Puts the options, the right one first, into the order in which they are shown."""
         order = option_order(self.seed, identifier, len(options))
         shown = [options[place] for place in order]
-        lines = [f"{letter}) {option}" for letter, option in zip(ascii_uppercase, shown, strict=False)]
         metadata = {"options": shown, "option_order": order, "domain": domain}
-        return Problem(identifier, "\n".join([question, "", *lines]), ascii_uppercase[order.index(0)], metadata)
+        return Problem(identifier, f"{question}\n\n{lettered(shown)}", ascii_uppercase[order.index(0)], metadata)
 
 
 def _official_options(row: Row) -> list[str]:
@@ -136,17 +152,24 @@ def _official_options(row: Row) -> list[str]:
     return [row.text(f"the {name}", name).strip() for name in names]
 
 
-def _lettered_options(prompt: str, answer: object) -> tuple[str, list[str]] | None:
-    """Reads options A, B, ... off the lines of a prompt; returns the question and the options, the right one first."""
-    found = [(match, match["letter"]) for match in _OPTION.finditer(prompt)]
+def _lettered_options(prompt: str, answer: object) -> tuple[str, list[str]] | str:
+    """Reads options A, B, ... off the lines of a prompt; returns the question and the options, the right one first.
+
+    An option goes on to the next, the last one to a blank line. What comes after that, such as how to answer, is put to the
+    end of the question. Returns the reason where a prompt cannot be read so.
+    """
+    found = list(_OPTION.finditer(prompt))
     letters = ascii_uppercase[: len(found)]
-    if len(found) < 2 or [letter for _, letter in found] != list(letters):
-        return None
+    if len(found) < 2 or [match["letter"] for match in found] != list(letters):
+        return "the prompt has no lines with options A, B, ..."
     letter = answer.strip() if isinstance(answer, str) else ""
-    question = prompt[: found[0][0].start()].strip()
-    if len(letter) != 1 or letter not in letters or not question:
-        return None
-    options = [match["text"].strip() for match, _ in found]
+    if len(letter) != 1 or letter not in letters:
+        return "the answer is no letter of an option"
+    last, *after = _BLANK_LINE.split(prompt[found[-1].end() :].rstrip(), maxsplit=1)
+    question = "\n\n".join(filter(None, [prompt[: found[0].start()].strip(), *(text.strip() for text in after)]))
+    if not question:
+        return "the prompt is options alone"
+    options = [prompt[one.end() : following.start()].strip() for one, following in pairwise(found)] + [last]
     place = letters.index(letter)
     return question, [options[place], *options[:place], *options[place + 1 :]]
 
@@ -159,11 +182,28 @@ def _listed_options(row: Row) -> list[str]:
     if not 2 <= len(options) <= len(ascii_uppercase):
         raise row.error(f"a question needs 2 to {len(ascii_uppercase)} options, got {len(options)}")
     options = [option.strip() for option in options]
-    answer = row.text("the answer", "answer", "answer_key", "correct_option", "label").strip()
-    letters = ascii_uppercase[: len(options)]
-    place = letters.find(answer.upper()) if len(answer) == 1 else -1
-    if place < 0 and answer in options:
-        place = options.index(answer)
-    if place < 0:
-        raise row.error(f"the answer must be one of the letters {letters} or the text of an option, got {answer[:80]!r}")
+    place = _right_place(row, options)
     return [options[place], *options[:place], *options[place + 1 :]]
+
+
+def _right_place(row: Row, options: Sequence[str]) -> int:
+    """Returns the place of the right option, which one column must tell and no other may contradict."""
+    index = row.get("the place of the answer", "answer_index") if row.has("answer_index") else None
+    if index is not None and (type(index) is not int or not 0 <= index < len(options)):
+        raise row.error(f"answer_index must be an integer from 0 to {len(options) - 1}, got {abridged(index)}")
+    if isinstance(index, int) and not row.has(*_ANSWER_COLUMNS):
+        return index
+    answer = row.text("the answer", *_ANSWER_COLUMNS).strip()
+    letters = ascii_uppercase[: len(options)]
+    told = {letters.index(answer.upper())} if answer.upper() in [*letters] else set()
+    told |= {options.index(answer)} if answer in options else set()
+    if not told:
+        raise row.error(f"the answer must be one of the letters {letters} or the text of an option, got {answer[:80]!r}")
+    if index is None and len(told) > 1:
+        raise row.error(
+            f"the answer {answer!r} is the letter of one option and the text of another; "
+            "give the place of the right one, from 0 on, as answer_index"
+        )
+    if index is not None and index not in told:
+        raise row.error(f"answer_index {index} and the answer {answer[:80]!r} are not the same option")
+    return told.pop() if index is None else index

@@ -20,7 +20,8 @@ from urllib.request import getproxies
 from cleaner_env.errors import DataError
 from cleaner_env.tasks.base import Dataset
 from cleaner_env.tasks.catalog import HubDataset
-from cleaner_env.tasks.loading import MakeProblem, Row, load_rows, read_rows, refuse_split
+from cleaner_env.tasks.files import Row, read_rows
+from cleaner_env.tasks.loading import MakeProblem, load_rows, refuse_split
 
 __all__ = ["fetch", "load_hub_dataset"]
 

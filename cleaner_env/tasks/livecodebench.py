@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleaner_env.conversation import Conversation
 from cleaner_env.errors import ConfigError, DataError
-from cleaner_env.grading.code import CodeTest, CodeTests, Judgement, JudgeMode, grade_code, judge_code
+from cleaner_env.grading.code import CodeTests, Judgement, JudgeMode, grade_code, judge_code
 from cleaner_env.grading.verdict import Grade
 from cleaner_env.tasks.base import Dataset, Problem, Task
 from cleaner_env.tasks.catalog import HUB_DATASETS, hub_datasets
@@ -126,9 +126,9 @@ def _from_pipeline(identifier: str, pipeline: Pipeline) -> Problem:
     return _problem(identifier, pipeline.prompt, pipeline.tests, "", difficulty=pipeline.difficulty)
 
 
-def _from_row(row: Row, identifier: str) -> Problem | None:
+def _from_row(row: Row, identifier: str) -> Problem | str:
     if row.repeats and row.values.get("tests") is None:
-        return None
+        return "the reference is no inputs with as many outputs"
     prompt = row.text("the question", "question_content", "question", "problem", "prompt")
     official = row.has("public_test_cases", "private_test_cases")
     try:
@@ -160,13 +160,13 @@ def _official_tests(values: Any) -> CodeTests:
     ]
     try:
         kinds = {test["testtype"] for test in tests}
-        pairs = tuple(CodeTest(test["input"], test["output"]) for test in tests)
     except (KeyError, TypeError):
         raise DataError("a test must be an object with input, output and testtype") from None
     if kinds - {"stdin", "functional"} or len(kinds) > 1:
         raise DataError(f"testtype must be stdin or functional for all tests of a problem, got {sorted(map(str, kinds))}")
     function = _function_name(values.get("metadata")) if kinds == {"functional"} else None
-    return CodeTests(pairs, function, _TIME_LIMIT_S, _MEMORY_MB)
+    limits = {"time_limit_s": _TIME_LIMIT_S, "memory_mb": _MEMORY_MB}
+    return CodeTests.from_mapping({"tests": tests, "fn_name": function, **limits})
 
 
 def _decoded(column: str, value: object) -> list[Any]:

@@ -88,12 +88,12 @@ class Selection:
             return make_problem
         first, last = self.first, self.last
 
-        def within(row: Row, identifier: str) -> Problem | None:
+        def within(row: Row, identifier: str) -> Problem | str:
             text = row.text("the contest date", "contest_date")
             try:
                 day = date.fromisoformat(text[:10])
             except ValueError:
                 raise row.error(f"contest_date must begin with a date such as 2025-02-01, got {text[:40]!r}") from None
-            return make_problem(row, identifier) if first <= day <= last else None
+            return make_problem(row, identifier) if first <= day <= last else "its contest is outside of the window"
 
         return within

@@ -1,125 +1,51 @@
-"""Reads problem files that people have: JSON, JSON Lines, CSV and, with pyarrow, Parquet.
-
-Files are untrusted: they have a size limit, nothing in them is run, and every complaint names the file and the line.
-"""
+"""Makes data sets of the rows of files, or of problems that are there already."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from cleaner_env.errors import DataError
 from cleaner_env.tasks.base import Dataset, LazyProblems, Problem
-from cleaner_env.tasks.verl_schema import flatten_verl
+from cleaner_env.tasks.files import SUFFIXES, Row, abridged, read_rows
 
 __all__ = [
     "MakeProblem",
     "Row",
+    "counted",
     "fingerprint",
     "is_path",
     "load_file",
     "load_rows",
     "make_dataset",
-    "read_rows",
     "refuse_split",
     "unknown_dataset",
 ]
 
-MAX_FILE_BYTES: Final = 2 * 2**30
-_SUFFIXES: Final = (".json", ".jsonl", ".csv", ".parquet")
 _ID_COLUMNS: Final = ("id", "problem_id", "question_id", "record_id", "unique_id", "task_id", "problem_idx", "idx")
+_REPEATED: Final = "it repeats another"
+_AMBIGUOUS: Final = "the same prompt has another answer too"
 
-
-@dataclass(frozen=True)
-class Row:
-    """One record of a file.
-
-    Attributes:
-        where: File and line (of a Parquet file, the row), as messages show them.
-        values: Column names and values.
-        repeats: Whether the row is of a kind of file that repeats its rows.
-    """
-
-    where: str
-    values: Mapping[str, Any]
-    repeats: bool = False
-
-    def error(self, message: str) -> DataError:
-        """Returns an error that names this row's file and line."""
-        return DataError(f"{self.where}: {message}")
-
-    def has(self, *names: str) -> bool:
-        """Whether one of these columns is there, upper case, spaces and underscores aside."""
-        return self._column(names) is not None
-
-    def get(self, what: str, *names: str) -> Any:
-        """Returns the value of the first of these columns that is there.
-
-        Raises:
-            DataError: None is there; the message says which were found. Or the value is missing.
-        """
-        column = self._column(names)
-        if column is None:
-            found = ", ".join(map(str, self.values)) or "none"
-            raise self.error(f"no column for {what}: expected one of {', '.join(names)}; found {found}")
-        value = self.values[column]
-        if value is None:
-            raise self.error(f"{column} is missing")
-        return value
-
-    def text(self, what: str, *names: str) -> str:
-        """Returns the value of such a column as text.
-
-        Raises:
-            DataError: As `get`; or the value is empty, is not text, or holds half a surrogate pair.
-        """
-        value = self.get(what, *names)
-        if not isinstance(value, str):
-            raise self.error(f"{what} must be text, got {_shown(value)}")
-        if not value.strip():
-            raise self.error(f"{what} is empty")
-        if any("\ud800" <= character <= "\udfff" for character in value):
-            raise self.error(f"{what} holds half a surrogate pair, which is no Unicode text")
-        return value
-
-    def _column(self, names: Sequence[str]) -> str | None:
-        by_name = {_normal(column): column for column in [*self.values][::-1]}
-        return next((by_name[_normal(name)] for name in names if _normal(name) in by_name), None)
-
-
-MakeProblem: TypeAlias = Callable[[Row, str], "Problem | None"]
-"""Makes a problem of a row and an id; ``None`` where the row is another task's."""
-
-
-def _normal(column: str) -> str:
-    return column.lower().replace("_", "").replace(" ", "")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+MakeProblem: TypeAlias = Callable[[Row, str], "Problem | str"]
+"""Makes a problem of a row and an id, or says why the row is left out, as where it is another task's."""
 
 
 def is_path(dataset: str) -> bool:
     """Whether a data set is given as a file rather than by name."""
-    return dataset.lower().endswith(_SUFFIXES) or Path(dataset).exists()
+    return dataset.lower().endswith(SUFFIXES) or Path(dataset).exists()
 
 
 def unknown_dataset(task: str, dataset: str, names: Sequence[str]) -> DataError:
     """Returns the error for a name that no data set of a task has."""
     return DataError(
         f"unknown dataset {dataset!r} for {task}; choose {', '.join(names)}, or give the path of a "
-        f"{', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} file"
+        f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file"
     )
 
 
@@ -146,57 +72,81 @@ def load_rows(name: str, rows: Iterable[Row], make_problem: MakeProblem, lazy: b
     """Makes a data set of rows.
 
     Rows in the schema of verl may repeat a problem, as its training files do to be longer: one is kept of those with the
-    same prompt and the same answer, and none of those with the same prompt and different answers.
+    same prompt and the same answer, and none of those with the same prompt and different answers. Their ids need not be
+    unique, as where each source of a pool numbers its own rows: an id that another problem has is as good as none.
 
     Args:
-        name: The data set's name. Rows without an id column are named by it, ``<name>-<number>``.
+        name: The data set's name. Rows without an id are named by it, ``<name>-<number>``.
         rows: The rows.
-        make_problem: Makes a problem of a row and an id, or returns ``None`` for a row that is another task's.
+        make_problem: Makes a problem of a row and an id, or says why the row is left out.
         lazy: Keep the rows, and make each problem again when it is looked up, for problems that are much larger than
             their rows. Each is made once here too, so that what is malformed is found now.
 
+    Returns:
+        The data set, with the number of rows that were left out for each reason.
+
     Raises:
-        DataError: A row is malformed, an id is there twice, or there is no problem.
+        DataError: A row is malformed or is no Unicode text, an id is there twice, or there is no problem.
     """
     stem = Path(name).stem
     kept: dict[str, tuple[Row, Problem]] = {}
-    answers: dict[str, tuple[str, str]] = {}
+    of_prompt: dict[str, tuple[str, str]] = {}
+    seen: set[tuple[str, str]] = set()
     ambiguous: set[str] = set()
-    seen: set[tuple[object, str]] = set()
+    left_out: Counter[str] = Counter()
     for number, row in enumerate(rows, 1):
+        identifier = _identifier(row, f"{stem}-{number}")
+        prompt, known = str(row.values.get("problem")), None
         if row.repeats:
-            content = (row.values.get("problem"), str(row.values.get("answer")))
+            content = (prompt, str(row.values.get("answer")))
             if content in seen:
+                left_out[_REPEATED] += 1
                 continue
             seen.add(content)
-        identifier = _identifier(row, f"{stem}-{number}")
+            known = of_prompt.get(prompt)
+            # Under the id of the first with this prompt, on which the order of options depends, answers can be compared.
+            identifier = known[0] if known else f"{stem}-{number}" if identifier in kept else identifier
         problem = make_problem(row, identifier)
-        if problem is None:
-            continue
-        if row.repeats:
-            known = answers.setdefault(problem.prompt, (problem.answer, identifier))
-            if known[0] != problem.answer:
-                ambiguous.add(known[1])
-            if known[1] != identifier or identifier in kept:
-                continue
-        if identifier in kept:
+        if isinstance(problem, str):
+            left_out[problem] += 1
+        elif known is not None:
+            agrees = known[1] == problem.answer
+            left_out[_REPEATED if agrees else _AMBIGUOUS] += 1
+            ambiguous.update(() if agrees else [identifier])
+        elif identifier in kept:
             first = kept[identifier][0].where.rpartition(", ")[2]
-            raise row.error(f"id {_shown(identifier)} is there twice, first in {first}")
-        kept[identifier] = (row, replace(problem, answer="") if lazy else problem)
+            raise row.error(f"id {abridged(identifier)} is there twice, first in {first}")
+        else:
+            _refuse_half_characters(row, problem)
+            kept[identifier] = (row, replace(problem, answer="") if lazy else problem)
+            if row.repeats:
+                of_prompt[prompt] = (identifier, problem.answer)
     for identifier in ambiguous:
-        kept.pop(identifier, None)
+        del kept[identifier]
+        left_out[_AMBIGUOUS] += 1
     if not kept:
-        raise DataError(f"{name}: no problem in this file")
+        why = f"; {left_out.total()} rows are left out: {counted(left_out)}" if left_out else ""
+        raise DataError(f"{name}: no problem in this file{why}")
     if not lazy:
-        return make_dataset(name, [problem for _, problem in kept.values()])
+        return replace(make_dataset(name, [problem for _, problem in kept.values()]), left_out=dict(left_out))
     rows_kept = [(row, identifier) for identifier, (row, _) in kept.items()]
     problems = LazyProblems(range(len(rows_kept)), partial(_made_again, rows_kept, make_problem))
-    return Dataset(name, problems, fingerprint(problems))
+    return Dataset(name, problems, fingerprint(problems), dict(left_out))
+
+
+def counted(left_out: Mapping[str, int]) -> str:
+    """Returns the reasons for which rows were left out, and how often each, as text.
+
+    Example:
+        >>> counted({"the answer is no integer": 3, "it repeats another": 1})
+        'the answer is no integer (3), it repeats another (1)'
+    """
+    return ", ".join(f"{reason} ({count})" for reason, count in left_out.items())
 
 
 def _made_again(rows: Sequence[tuple[Row, str]], make_problem: MakeProblem, number: int) -> Problem:
     problem = make_problem(*rows[number])
-    assert problem is not None
+    assert isinstance(problem, Problem)
     return problem
 
 
@@ -205,6 +155,17 @@ def _identifier(row: Row, default: str) -> str:
         return default
     value = row.get("the id", *_ID_COLUMNS)
     return str(value) if type(value) is int else row.text("the id", *_ID_COLUMNS)
+
+
+def _refuse_half_characters(row: Row, problem: Problem) -> None:
+    """Raises where a text could not be written out; JSON can hold half a surrogate pair, also inside of JSON in a text."""
+    metadata = json.dumps(dict(problem.metadata), ensure_ascii=False, default=str)
+    texts = {"id": problem.id, "prompt": problem.prompt, "answer": problem.answer, "metadata": metadata}
+    for what, text in texts.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise row.error(f"the {what} holds half a surrogate pair, which is no Unicode text") from None
 
 
 def make_dataset(name: str, problems: Sequence[Problem]) -> Dataset:
@@ -218,124 +179,3 @@ def fingerprint(problems: Iterable[Problem]) -> str:
     for problem in problems:
         digest.update(json.dumps([problem.id, problem.prompt, problem.answer]).encode() + b"\n")
     return digest.hexdigest()
-
-
-def read_rows(path: str) -> Iterator[Row]:
-    """Reads the records of a file, one at a time.
-
-    Raises:
-        DataError: The file cannot be read or is malformed.
-    """
-    file = Path(path)
-    try:
-        status = file.stat()
-    except (OSError, ValueError) as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else error
-        raise DataError(f"cannot read {path!r}: {reason}") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise DataError(f"cannot read {path!r}: not a regular file")
-    if status.st_size > MAX_FILE_BYTES:
-        raise DataError(f"{path}: {status.st_size} bytes are more than the {MAX_FILE_BYTES} that are read; split the file")
-    readers = {".json": _read_json, ".jsonl": _read_json_lines, ".csv": _read_csv, ".parquet": _read_parquet}
-    reader = readers.get(file.suffix.lower())
-    if reader is None:
-        raise DataError(f"cannot read {path!r}: the name must end in {', '.join(_SUFFIXES)}")
-    try:
-        for line, values in reader(file):
-            where = f"{path}, line {line}"
-            if not isinstance(values, dict):
-                raise DataError(f"{where}: a problem must be an object, got {_shown(values)}")
-            flat = flatten_verl(values)
-            yield Row(where, values) if flat is None else Row(where, flat, repeats=True)
-    except OSError as error:
-        raise DataError(f"cannot read {path!r}: {error.strerror}") from None
-
-
-def _decoded(raw: bytes, where: str) -> str:
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{where.format(line=line)}: not UTF-8 ({error.reason})") from None
-
-
-def _parse(decode: Callable[[], Any], where: str) -> Any:
-    try:
-        return decode()
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not valid JSON: {error.msg} (column {error.colno})") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not valid JSON: {error}") from None
-
-
-def _read_json_lines(file: Path) -> Iterator[tuple[int, Any]]:
-    with file.open("rb") as lines:
-        for number, raw in enumerate(lines, 1):
-            where = f"{file}, line {number}"
-            text = _decoded(raw, where).strip()
-            if text:
-                yield number, _parse(lambda text=text: json.loads(text), where)  # type: ignore[misc]
-
-
-def _read_json(file: Path) -> Iterator[tuple[int, Any]]:
-    """Reads one array of objects, or objects one after the other; says on which line each begins."""
-    text = _decoded(file.read_bytes(), f"{file}, line {{line}}")
-    decoder = json.JSONDecoder()
-    position, line, counted = _skip_space(text, 0), 1, 0
-    in_array = text[position : position + 1] == "["
-    position = _skip_space(text, position + 1) if in_array else position
-    while position < len(text) and not (in_array and text[position] == "]"):
-        line, counted = line + text.count("\n", counted, position), position
-        where = f"{file}, line {line}"
-        value, position = _parse(lambda start=position: decoder.raw_decode(text, start), where)  # type: ignore[misc]
-        yield line, value
-        position = _skip_space(text, position)
-        if in_array and text[position : position + 1] == ",":
-            position = _skip_space(text, position + 1)
-        elif in_array and text[position : position + 1] != "]":
-            raise DataError(f"{where}: not valid JSON: a comma or ] must follow this object")
-    if in_array and text[position + 1 :].strip():
-        raise DataError(f"{file}, line {line}: not valid JSON: text after the array")
-    if in_array and position >= len(text):
-        raise DataError(f"{file}, line {line}: not valid JSON: the array is not closed")
-
-
-def _skip_space(text: str, position: int) -> int:
-    while position < len(text) and text[position] in " \t\r\n":
-        position += 1
-    return position
-
-
-def _read_csv(file: Path) -> Iterator[tuple[int, Any]]:
-    text = _decoded(file.read_bytes(), f"{file}, line {{line}}")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header: list[str] | None = None
-    line = 1
-    try:
-        for record in reader:
-            if header is None:
-                header = record
-                if len(set(header)) < len(header):
-                    raise DataError(f"{file}, line 1: a column name is there twice: {', '.join(header)}")
-            elif record:
-                if len(record) != len(header):
-                    raise DataError(f"{file}, line {line}: {len(record)} fields, but the header has {len(header)} columns")
-                yield line, dict(zip(header, record, strict=True))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{file}, line {line}: not valid CSV: {error}") from None
-
-
-def _read_parquet(file: Path) -> Iterator[tuple[int, Any]]:
-    if find_spec("pyarrow") is None:
-        raise DataError(f"reading {str(file)!r} needs pyarrow: pip install 'cleaner-env[data]'")
-    pyarrow: Any = import_module("pyarrow")
-    parquet: Any = import_module("pyarrow.parquet")
-    number = 0
-    try:
-        for batch in parquet.ParquetFile(file).iter_batches(batch_size=1024):
-            for values in batch.to_pylist():
-                number += 1
-                yield number, values
-    except pyarrow.ArrowException as error:
-        raise DataError(f"{file}, line {number + 1}: not valid Parquet: {str(error).splitlines()[0]}") from None
