@@ -135,6 +135,8 @@ class GPQATask(Task):
         else:
             options = _official_options(row) if row.has("correct answer") else _listed_options(row)
         if len({" ".join(option.casefold().split()) for option in options}) < len(options):
+            if row.repeats:
+                return "two options are the same"
             raise row.error(f"two options are the same: {'; '.join(options)[:200]}")
         domain = row.values.get("High-level domain") or row.values.get("domain")
         return self._problem(identifier, question, options, domain if isinstance(domain, str) else None)

@@ -90,7 +90,7 @@ def load_rows(name: str, rows: Iterable[Row], make_problem: MakeProblem, lazy: b
     """
     stem = Path(name).stem
     kept: dict[str, tuple[Row, Problem]] = {}
-    of_prompt: dict[str, tuple[str, str]] = {}
+    of_prompt: dict[str, tuple[str, str, str]] = {}
     seen: set[tuple[str, str]] = set()
     ambiguous: set[str] = set()
     left_out: Counter[str] = Counter()
@@ -104,13 +104,13 @@ def load_rows(name: str, rows: Iterable[Row], make_problem: MakeProblem, lazy: b
                 continue
             seen.add(content)
             known = of_prompt.get(prompt)
-            # Under the id of the first with this prompt, on which the order of options depends, answers can be compared.
+            # The order of options depends on the id: only under that of the first with this prompt are problems compared.
             identifier = known[0] if known else f"{stem}-{number}" if identifier in kept else identifier
         problem = make_problem(row, identifier)
         if isinstance(problem, str):
             left_out[problem] += 1
         elif known is not None:
-            agrees = known[1] == problem.answer
+            agrees = known == (identifier, problem.prompt, problem.answer)
             left_out[_REPEATED if agrees else _AMBIGUOUS] += 1
             ambiguous.update(() if agrees else [identifier])
         elif identifier in kept:
@@ -120,12 +120,12 @@ def load_rows(name: str, rows: Iterable[Row], make_problem: MakeProblem, lazy: b
             _refuse_half_characters(row, problem)
             kept[identifier] = (row, replace(problem, answer="") if lazy else problem)
             if row.repeats:
-                of_prompt[prompt] = (identifier, problem.answer)
+                of_prompt[prompt] = (identifier, problem.prompt, problem.answer)
     for identifier in ambiguous:
         del kept[identifier]
         left_out[_AMBIGUOUS] += 1
     if not kept:
-        why = f"; {left_out.total()} rows are left out: {counted(left_out)}" if left_out else ""
+        why = f"; left out: {counted(left_out)}" if left_out else ""
         raise DataError(f"{name}: no problem in this file{why}")
     if not lazy:
         return replace(make_dataset(name, [problem for _, problem in kept.values()]), left_out=dict(left_out))

@@ -79,6 +79,16 @@ def test_check():
     assert (report["checked"], report["problems"]) == (50, 100_000)
 
 
+def test_check_counts_what_is_left_out(tmp_path):
+    path = tmp_path / "pool.jsonl"
+    rows = [{"prompt": [{"role": "user", "content": "1+1?"}], "reward_model": {"ground_truth": t}} for t in ("2", "x", "2")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = json.loads(cleaner("check", path, "--task", "aime", "--json"))
+    assert report["problems"] == 1
+    assert report["left_out"] == {"the answer is no integer": 1, "it repeats another": 1}
+    assert "left_out     the answer is no integer (1), it repeats another (1)\n" in cleaner("check", path, "--task", "aime")
+
+
 def test_check_names_what_is_wrong(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "?", "answer": "many"}\n')
@@ -97,7 +107,9 @@ def test_check_names_what_is_wrong(tmp_path):
         (["show", "builtin", "--task", "chess"], "unknown task 'chess'"),
         (["export", "generated", "x.jsonl", "--task", "aime"], "say how many with --limit"),
         (["export", "builtin", "x.csv", "--task", "aime"], "must end in .jsonl"),
-        (["export", "builtin", "x.jsonl", "--task", "aime", "--limit", "0"], "--limit must be at least 1"),
+        (["export", "builtin", "x.jsonl", "--task", "aime", "--limit", "0"], "--limit must be at least 1, got 0"),
+        (["check", "generated", "--task", "aime", "--limit", "-5"], "--limit must be at least 1, got -5"),
+        (["check", "builtin", "--task", "aime", "--limit", "0"], "--limit must be at least 1, got 0"),
         (["export", "builtin", "none/x.jsonl", "--task", "aime"], "cannot write 'none/x.jsonl': No such file"),
     ],
 )

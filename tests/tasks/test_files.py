@@ -1,4 +1,6 @@
+import gzip
 import json
+import lzma
 import os
 
 import pytest
@@ -54,6 +56,12 @@ def test_a_field_with_a_line_break_moves_the_lines_below(tmp_path):
         ("a.jsonl", json_lines(GOOD) + "\n[1, 2]", r"line 4: a problem must be an object, got \[1, 2\]"),
         ("a.jsonl", json_lines(GOOD).encode() + b'{"problem": "\xff"}', "line 3: not UTF-8"),
         ("a.json", b'[\n{"problem":\n"\xff"}]', "line 3: not UTF-8"),
+        ("a.jsonl", json_lines(GOOD).encode("utf-16"), "line 1: not UTF-8 .*; save it as UTF-8"),
+        ("a.jsonl", gzip.compress(b"{}", mtime=0), "line 1: not UTF-8 .*; it is packed with gzip, so unpack it"),
+        ("a.csv", lzma.compress(b"problem,answer\n1?,1\n"), "line 1: not UTF-8 .*; it is packed with xz, so unpack it"),
+        ("a.jsonl", '{"problem": "1?", "answer": 1, "answer": 2}', "line 1: not valid JSON: the key 'answer' is"),
+        ("a.json", '[\n{"x": [{"a": 1, "a": 1}]}]', "line 2: not valid JSON: the key 'a' is there twice"),
+        ("a.csv", "problem,answer\n" + "1" * 200_000 + ",1\n", "line 2: not valid CSV: field .*; JSON Lines"),
         ("a.json", '[\n{"problem": "1?", "answer": 1},\n{"problem": "2?"}]', "line 3: no column for the answer"),
         ("a.json", '[\n{"problem": "1?", "answer": 1}\n{"problem": "2?"}]', "line 2: not valid JSON: a comma"),
         ("a.json", '[{"problem": "1?", "answer": 1},', "not valid JSON: the array is not closed"),
@@ -100,6 +108,7 @@ def test_parquet(tmp_path):
     else:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(GOOD), path)
         assert [problem.answer for problem in get_task("aime").load(str(path)).problems] == ["2", "4"]
-        path.write_bytes(b"PAR1 and nothing else")
-        with pytest.raises(DataError, match="not valid Parquet"):
-            get_task("aime").load(str(path))
+        for content in (b"PAR1 and nothing else", b"PAR1" + bytes(40) + b"PAR1", b""):
+            path.write_bytes(content)
+            with pytest.raises(DataError, match=r"line 1: not valid Parquet: \w+"):
+                get_task("aime").load(str(path))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cleaner_env.errors import ConfigError, DataError
 from cleaner_env.tasks import get_task
+from cleaner_env.tasks.exporting import export
 from cleaner_env.tasks.gpqa import GPQATask, option_order
 
 
@@ -79,6 +80,44 @@ def test_listed_options(tmp_path, answer):
     assert "A, B or C" in get_task("gpqa").messages(problem)[1]["content"]
 
 
+def test_the_place_of_the_answer_may_be_told(tmp_path):
+    path = tmp_path / "a.jsonl"
+    row = {"question": "Which?", "options": ["B", "A", "D", "C"]}
+    for told in ({"answer_index": 1}, {"answer_index": 1, "answer": "A"}, {"answer_index": 1, "answer": "b"}):
+        path.write_text(json.dumps({**row, **told}))
+        (problem,) = get_task("gpqa").load(str(path)).problems
+        assert problem.metadata["options"]["ABCD".index(problem.answer)] == "A"
+
+
+@pytest.mark.parametrize("options", [["C", "A", "B"], ["a\nB) evil", "b", "c"], ["x", "a\r\n  y", "1\u20282"]])
+def test_what_is_exported_is_read_back_the_same(tmp_path, options):
+    path, copy = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    path.write_text(json.dumps({"id": "q", "question": "Which?", "options": options, "answer_index": 0}))
+    task = get_task("gpqa")
+    dataset = task.load(str(path))
+    export(task, dataset.problems, copy)
+    assert task.load(str(copy)).problems == dataset.problems
+    assert [line[:3] for line in dataset.problems[0].prompt.splitlines()[2:] if line[:1].strip()] == ["A) ", "B) ", "C) "]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "question", "options"),
+    [
+        ("Which?\n\nA) a\n  more of a\nB) b\nC) c", "Which?", ["a\n  more of a", "b", "c"]),
+        ("Which?\n(A) a\n\n(B) b\n\nyet b\n(C) c\nmore", "Which?", ["a", "b\n\nyet b", "c\nmore"]),
+        ("Which?\n\nA. a\nB. b\nC. c\n \nGive the letter.\n", "Which?\n\nGive the letter.", ["a", "b", "c"]),
+    ],
+)
+def test_nothing_of_a_prompt_with_options_is_lost(tmp_path, prompt, question, options):
+    path = tmp_path / "a.jsonl"
+    row = {"prompt": [{"role": "user", "content": prompt}], "reward_model": {"ground_truth": "A"}}
+    path.write_text(json.dumps(row))
+    (problem,) = get_task("gpqa").load(str(path)).problems
+    assert problem.prompt.startswith(f"{question}\n\nA) ")
+    assert sorted(problem.metadata["options"]) == options
+    assert problem.metadata["options"]["ABC".index(problem.answer)] == options[0]
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -87,6 +126,15 @@ def test_listed_options(tmp_path, answer):
         ({"question": "Which?", "options": ["one", 2], "answer": "A"}, "options must be a list of texts"),
         ({"question": "Which?", "options": ["one"], "answer": "A"}, "2 to 26 options, got 1"),
         ({"question": "Which?", "options": ["one", "One"], "answer": "A"}, "two options are the same"),
+        ({"question": "Which?", "options": ["a b", "a \u00a0b"], "answer": "A"}, "two options are the same"),
+        ({"question": "Which?", "options": ["B", "A"], "answer": "A"}, "the letter of one option and the text of another"),
+        (
+            {"question": "Which?", "options": ["one", "two"], "answer_index": 2},
+            "answer_index must be an integer from 0 to 1",
+        ),
+        ({"question": "Which?", "options": ["one", "two"], "answer_index": True}, "answer_index must be an integer"),
+        ({"question": "Which?", "options": ["one", "two"], "answer_index": 0, "answer": "B"}, "are not the same option"),
+        ({"question": "Which?", "options": ["one", "two"]}, "no column for the answer"),
         (
             {"question": "Which?", "options": ["one", "two"], "answer": "C"},
             "one of the letters AB or the text of an option",

@@ -68,6 +68,70 @@ def test_conflicting_answers_of_a_pool_are_left_out(tmp_path):
     ]
 
 
+def verl(prompt, truth, index=0):
+    reward = {"ground_truth": truth}
+    return {"prompt": [{"role": "user", "content": prompt}], "reward_model": reward, "extra_info": {"index": index}}
+
+
+def test_problems_of_a_pool_that_share_an_id_are_kept_apart(tmp_path):
+    rows = [verl("A?", "1"), verl("B?", "2"), verl("A?", "1"), verl("B?", "02"), verl("C?", "3", "other"), verl("D?", "4")]
+    dataset = load(tmp_path / "pool.jsonl", json_lines(rows))
+    assert [(problem.id, problem.prompt, problem.answer) for problem in dataset.problems] == [
+        ("0", "A?", "1"),
+        ("pool-2", "B?", "2"),
+        ("other", "C?", "3"),
+        ("pool-6", "D?", "4"),
+    ]
+    assert dataset.left_out == {"it repeats another": 2}
+
+
+def test_questions_of_a_pool_are_compared_whatever_their_ids(tmp_path):
+    question = "Which?\n\nA) one\nB) two\nC) three\nD) four"
+    rows = [verl(question, letter, index) for index, letter in enumerate("BBB")]
+    dataset = load(tmp_path / "pool.jsonl", json_lines(rows), "gpqa")
+    assert [problem.id for problem in dataset.problems] == ["0"]
+    rows = [verl(question, letter, index) for index, letter in enumerate("BC")] + [verl(f"{question}!", "A", 9)]
+    dataset = load(tmp_path / "pool.jsonl", json_lines(rows), "gpqa")
+    assert [problem.id for problem in dataset.problems] == ["9"]
+    assert dataset.left_out == {"the same prompt has another answer too": 2}
+
+
+TESTS = {"inputs": ["1"], "outputs": ["1", "2"]}
+
+
+@pytest.mark.parametrize(
+    ("task", "truths", "reasons"),
+    [
+        ("aime", ["1/2", "1/2", ["2"]], {"the answer is no integer": 2, "it repeats another": 1}),
+        ("aime", ["1", "2"], {"the same prompt has another answer too": 2}),
+        ("gpqa", ["A"], {"the prompt has no lines with options A, B, ...": 1}),
+        ("livecodebench", [TESTS, "x"], {"the reference is no inputs with as many outputs": 2}),
+    ],
+)
+def test_a_pool_without_problems_of_a_task_says_why(tmp_path, task, truths, reasons):
+    with pytest.raises(DataError, match="no problem in this file; left out: ") as caught:
+        load(tmp_path / "pool.jsonl", json_lines(verl("What?", truth) for truth in truths), task)
+    assert str(caught.value).endswith(", ".join(f"{reason} ({count})" for reason, count in reasons.items()))
+
+
+OFFICIAL = r'{"input": "\udc00", "output": "", "testtype": "stdin"}'
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "what"),
+    [
+        ("gpqa", {"question": "Which?", "options": ["\ud800", "b"], "answer": "B"}, "prompt"),
+        ("aime", {"id": "\udfff", "problem": "What?", "answer": 1}, "id"),
+        ("livecodebench", {"question": "Do.", "tests": [{"input": "\ud800", "output": "1"}]}, "answer"),
+        ("livecodebench", {"question": "Do.", "public_test_cases": rf"[{OFFICIAL}]"}, "answer"),
+        ("livecodebench", {"question": "Do.", "tests": [{"input": "", "output": ""}], "difficulty": "\ud800"}, "metadata"),
+    ],
+)  # fmt: skip
+def test_half_a_surrogate_pair_is_refused_wherever_it_is(tmp_path, task, row, what):
+    with pytest.raises(DataError, match=f"line 2: the {what} holds half a surrogate pair"):
+        load(tmp_path / "a.jsonl", "\n" + json_lines([row]), task)
+
+
 def test_ids_are_made_up_where_there_are_none(tmp_path):
     rows = [{"problem": f"{n}?", "answer": n} for n in (5, 6)]
     assert [problem.id for problem in load(tmp_path / "exam.json", json.dumps(rows)).problems] == ["exam-1", "exam-2"]
@@ -90,6 +154,10 @@ def test_ids_are_made_up_where_there_are_none(tmp_path):
         ("a.jsonl", json_lines([{"problem": "x", "answer": 1.5}]), "line 1: the answer must be an integer, got '1.5'"),
         ("a.jsonl", json_lines([{"problem": "x", "answer": True}]), "line 1: the answer must be an integer, got 'True'"),
         ("a.jsonl", json_lines([{"problem": "x", "answer": None}]), "line 1: answer is missing"),
+        ("a.jsonl", json_lines([{"problem": "x", "answer": 2.0**53}]), r"from 2\*\*53 on a float is not exact"),
+        ("a.jsonl", json_lines([{"problem": "x", "answer": int("9" * 400)}]), "type int; no more than 300 characters"),
+        ("a.jsonl", json_lines([{"problem": "x", "answer": 1, "Answer": 2}]), "the columns answer and Answer differ"),
+        ("a.jsonl", json_lines([{"id": 1, "ID": 2, "problem": "x", "answer": 1}]), "the columns id and ID differ"),
     ],
 )  # fmt: skip
 def test_malformed_rows_are_refused_with_the_line(tmp_path, name, content, message):
