@@ -89,6 +89,8 @@ def test_a_tool_format_that_answers_would_be_mistaken_for_is_refused():
         (official(STDIN, FUNCTIONAL), "stdin or functional for all tests"),
         (official([{**STDIN[0], "testtype": "magic"}], []), "stdin or functional for all tests"),
         (official([{"input": "1"}], []), "input, output and testtype"),
+        (official([{**STDIN[0], "input": 1}], []), "input and output of a test must be text, got 1"),
+        (official(STDIN, [{**STDIN[0], "output": None}]), "input and output of a test must be text, got None"),
         (official(["x"], []), "input, output and testtype"),
         (official(FUNCTIONAL, []), "func_name"),
         (official(FUNCTIONAL, [], metadata="{"), "func_name"),
