@@ -27,15 +27,16 @@ _NOT_BLANK = re.compile(r"\S")
 _ANSWER = r"(?:the[ \t]+)?(?:(?:final|correct|best)[ \t]+)?answer"
 _ANSWER_LINE = re.compile(rf"^[ \t>#*_`\-]*{_ANSWER}(?:[ \t]+is)?[ \t*_`]*[:\uff1a][ \t*_`]*", re.IGNORECASE | re.MULTILINE)
 _LABEL = re.compile(rf"^(?:\\[a-z]+\s*\{{\s*)?{_ANSWER}\s*(?:is\b\s*:?|[:=])\s*", re.IGNORECASE)
-_PLEASANTRY = re.compile(r"[ \t]*I hope it is correct\.?\Z")
+_PLEASANTRY = re.compile(r"I hope it is correct\.?\Z")
 _STRUCK = re.compile(r"~~.*?~~")
 _FENCE = re.compile(r"^([ \t]*)(`{3,})[ \t]*([^`\n]*?)[ \t]*$")
 _PYTHON_TAGS = frozenset({"python", "python3", "py"})
 
 _MAX_LAYERS = 20
 _MARKDOWN_AND_SPACE = " \t\r\n*_`"
-_EDGE = r"(?:[\s*_`~\u200b-\u200d\u2060\ufeff]|\\\\|\\[,;:! ]|\\\Z|\\q?quad(?![A-Za-z]))+"
-_EDGES = re.compile(rf"\A{_EDGE}|{_EDGE}\Z")
+_BLANK = r"\s*_`~\u200b-\u200d\u2060\ufeff"
+_LEADING = re.compile(rf"\A(?:[{_BLANK}]|\\\\|\\[,;:! ]|\\\Z|\\q?quad(?![A-Za-z]))+")
+_TRAILING_REVERSED = re.compile(rf"\A(?:[,;:! ]\\|dauqq?\\|[\\{_BLANK}])+")
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 _OPENINGS = ("$$", r"\[")
@@ -143,7 +144,7 @@ def peel(text: str) -> str:
     text = text.translate(_FULL_WIDTH)
     for _ in range(_MAX_LAYERS):
         before = text
-        text = _without_label(_STYLE.sub("", _EDGES.sub("", text)))
+        text = _without_label(_STYLE.sub("", _without_edges(text)))
         if text.endswith(".") and not text.endswith(".."):
             text = text[:-1]
         for left, right in _DELIMITERS:
@@ -157,6 +158,11 @@ def peel(text: str) -> str:
         if text == before:
             break
     return text
+
+
+def _without_edges(text: str) -> str:
+    """Takes off space and emphasis; the end is matched backwards, for a search would try every place before it."""
+    return _TRAILING_REVERSED.sub("", _LEADING.sub("", text)[::-1])[::-1]
 
 
 def _without_label(text: str) -> str:
