@@ -8,6 +8,7 @@ Two formats are known by name:
 
 What counts as a call, in both: text inside ``<think>...</think>`` is thinking, not a call; so is what follows a ``<think>``
 that is never closed, and what comes before a ``</think>`` that was never opened, for templates that open it in the prompt.
+Between the beginning and the end of a call these tags are part of its code.
 A turn makes one call: a second one, an unclosed one or one that does not parse makes the turn *malformed*, which the model
 is told as a tool error and may correct. What follows the call in its turn is kept as text and has no effect. A turn without
 a call is a final answer.
@@ -26,6 +27,7 @@ from cleaner_env.errors import ConfigError
 __all__ = ["TOOL_FORMATS", "ParsedTurn", "ToolFormat", "get_tool_format", "strip_thinking"]
 
 TOOL_NAME: Final = "code_interpreter"
+_THOUGHT: Final = re.compile("<think>.*?(?:</think>|\\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -60,27 +62,40 @@ class ParsedTurn:
         return self.code is not None or self.malformed is not None
 
 
-def strip_thinking(text: str, call: re.Pattern[str]) -> str:
-    """Blanks out thinking with spaces, so that positions in the text stay what they were.
+def strip_thinking(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> str:
+    """Blanks out thinking with spaces, so that positions in the text stay what they were. Takes linear time.
 
     Args:
         text: A turn.
-        call: What begins a call. A ``<think>`` behind it is part of the call.
+        opening: What begins a call. A tag behind it is part of the call.
+        closing: What ends a call.
     """
-    closed = text.find("</think>")
-    if closed >= 0 and "<think>" not in text[:closed]:
-        text = _blank(text, 0, closed + len("</think>"))
-    while (begin := text.find("<think>")) >= 0:
-        found = call.search(text)
-        if found is not None and found.start() < begin:
-            break
-        closed = text.find("</think>", begin)
-        text = _blank(text, begin, closed + len("</think>") if closed >= 0 else len(text))
-    return text
+    if "</think>" in text:
+        outside = _without_calls(text, opening, closing)
+        closed = outside.find("</think>")
+        if closed >= 0 and "<think>" not in outside[:closed]:
+            end = closed + len("</think>")
+            text = " " * end + text[end:]
+    blanked = _THOUGHT.sub(_blank, text)
+    call = opening.search(blanked)
+    return blanked if call is None else blanked[: call.end()] + text[call.end() :]
 
 
-def _blank(text: str, begin: int, end: int) -> str:
-    return text[:begin] + " " * (end - begin) + text[end:]
+def _without_calls(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> str:
+    """Blanks out every call that is closed before another one begins."""
+    begins = list(opening.finditer(text))
+    pieces, position = [], 0
+    bounds = [*(begin.start() for begin in begins), len(text)]
+    for begin, bound in zip(begins, bounds[1:], strict=True):
+        end = closing.search(text, begin.end(), bound)
+        if end is not None:
+            pieces += [text[position : begin.start()], " " * (end.end() - begin.start())]
+            position = end.end()
+    return "".join((*pieces, text[position:]))
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " * len(found[0])
 
 
 class ToolFormat(ABC):
@@ -119,10 +134,11 @@ class HermesFormat(ToolFormat):
     stop = ("</tool_call>",)
     _OPEN: Final = "<tool_call>"
     _CLOSE: Final = "</tool_call>"
-    _CALL: Final = re.compile(_OPEN)
+    _OPENING: Final = re.compile(_OPEN)
+    _CLOSING: Final = re.compile(_CLOSE)
 
     def parse(self, text: str) -> ParsedTurn:
-        visible = strip_thinking(text, self._CALL)
+        visible = strip_thinking(text, self._OPENING, self._CLOSING)
         start = visible.find(self._OPEN)
         if start < 0:
             return ParsedTurn(text, None, len(text))
@@ -174,7 +190,7 @@ class PythonFenceFormat(ToolFormat):
     _CLOSE: Final = re.compile(r"^[ \t]*```[ \t]*\r?$", re.MULTILINE)
 
     def parse(self, text: str) -> ParsedTurn:
-        visible = strip_thinking(text, self._OPEN)
+        visible = strip_thinking(text, self._OPEN, self._CLOSE)
         opening = self._OPEN.search(visible)
         if opening is None:
             return ParsedTurn(text, None, len(text))

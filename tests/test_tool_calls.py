@@ -118,3 +118,32 @@ def test_fences_of_other_line_ends_and_behind_a_tag_are_calls():
     assert PYTHON.parse("```python\r\nprint(1)\r\nprint(2)\r\n```\r\n").code == "print(1)\r\nprint(2)"
     turn = PYTHON.parse("<think>hm</think> ```python\nprint(1)\n```")
     assert (turn.code, turn.reasoning) == ("print(1)", "<think>hm</think> ")
+
+
+@pytest.mark.parametrize("tool_format", [HERMES, PYTHON])
+@pytest.mark.parametrize("code", ["print('</think>')", "print('<think>x</think>')", "a = '</think>'\nb = '<think>'"])
+@pytest.mark.parametrize("before", ["", "Let me see.\n", "<think>hm</think>\n", "opened by the prompt</think>\n"])
+def test_thinking_tags_inside_a_call_are_code(tool_format, code, before):
+    turn = tool_format.parse(tool_format.render(before, code))
+    assert (turn.reasoning, turn.code, turn.malformed) == (before, code, None)
+
+
+@pytest.mark.parametrize("tool_format", [HERMES, PYTHON])
+def test_a_draft_that_is_not_closed_ends_with_the_thinking(tool_format):
+    opening = tool_format.render("", "").splitlines()[0]
+    turn = tool_format.parse(f"{opening}\nhm\n</think>\n" + tool_format.render("", "print(2)"))
+    assert (turn.code, turn.malformed) == ("print(2)", None)
+    assert not tool_format.parse(f"{opening}\nhm\n</think>\nSix.").has_call
+
+
+@pytest.mark.parametrize("tool_format", [HERMES, PYTHON])
+@pytest.mark.parametrize(
+    "repeated", ["<think></think>", "<think>", "</think>", "<tool_call>", "```python\n", "</tool_call>"]
+)
+def test_a_model_that_repeats_itself_is_parsed_like_any_other(tool_format, repeated):
+    many = repeated * 20_000  # quadratic time would be minutes here
+    call = tool_format.render("\n", "print(1)")
+    turn = tool_format.parse(many + call)
+    assert turn.text == many + call
+    if repeated == "<think></think>":
+        assert (turn.code, turn.call_start) == ("print(1)", len(many) + 1)
