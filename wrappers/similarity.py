@@ -6,7 +6,7 @@ name            what is compared, always as ``2 * matches / (length of both)`` o
 ``characters``  the characters of the code (the default)
 ``tokens``      its Python tokens, so that a longer name weighs no more than a short one
 ``lines``       its lines, stripped of indentation and trailing space
-``ast``         its syntax tree, so that comments, layout and the names of variables do not count
+``ast``         its syntax tree, so that comments, layout and the names that the code itself gives do not count
 ``reference``   the characters of the whole call as JSON, with difflib's junk heuristic, as the authors' code does
 ==============  =================================================================================================
 
@@ -47,6 +47,13 @@ Similarity: TypeAlias = Callable[[str, str], float]
 """A function of two pieces of code: 1 for equal ones, 0 for ones with nothing in common."""
 
 _LAYOUT: Final = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+_GIVEN_ELSEWHERE: Final[dict[type, str]] = {
+    ast.Attribute: "attr",
+    ast.ImportFrom: "module",
+    ast.alias: "name",
+    ast.keyword: "arg",
+}
+"""Where a node of a syntax tree has a name that the code does not choose."""
 
 
 def code_similarity(first: str, second: str) -> float:
@@ -99,7 +106,10 @@ def line_similarity(first: str, second: str) -> float:
 
 
 def ast_similarity(first: str, second: str) -> float:
-    """Compares two pieces of code by their syntax trees, walked depth first, names of variables left out.
+    """Compares two pieces of code by their syntax trees, walked depth first.
+
+    Names of variables, functions and classes are left out; those of attributes, modules, what is imported from them and
+    keyword arguments count.
 
     Example:
         >>> ast_similarity("total = 1  # one", "t=1"), ast_similarity("f(1)", "f(") == code_similarity("f(1)", "f(")
@@ -152,6 +162,8 @@ def get_similarity(similarity: str | Similarity) -> Similarity:
 
 
 def _ratio(first: Sequence[str], second: Sequence[str]) -> float:
+    if first == second:  # as when a model repeats itself; comparing takes quadratic time
+        return 1.0
     return float(FastSequenceMatcher(None, first, second, autojunk=False).ratio())
 
 
@@ -175,8 +187,9 @@ def _walk(node: Any) -> list[str]:
     nodes = [type(node).__name__]
     if isinstance(node, ast.Constant):
         nodes.append(repr(node.value))
-    if isinstance(node, ast.Attribute):
-        nodes.append(node.attr)
+    name = _GIVEN_ELSEWHERE.get(type(node))
+    if name:
+        nodes.append(str(getattr(node, name)))
     for child in ast.iter_child_nodes(node):
         nodes += _walk(child)
     return nodes

@@ -86,6 +86,14 @@ def test_syntax_trees_ignore_names_and_layout_but_not_constants_and_attributes()
     assert ast_similarity("total = price * 2", "t = (p\n  * 2)  # twice") == 1
     assert ast_similarity("x = 1", "x = 2") < 1
     assert ast_similarity("x.append(1)", "x.extend(1)") < 1
+    for first, second in (
+        ("import numpy", "import scipy"),
+        ("from os import path", "from sys import path"),
+        ("from os import path", "from os import sep"),
+        ("f(key=1)", "f(value=1)"),
+    ):
+        assert ast_similarity(first, second) < 1
+    assert ast_similarity("def f(x): return x", "def g(y): return y") == 1
     assert ast_similarity("f(" * 500, "g") == code_similarity("f(" * 500, "g")
 
 
@@ -93,3 +101,9 @@ def test_syntax_trees_ignore_names_and_layout_but_not_constants_and_attributes()
 def test_an_unknown_similarity_is_refused(wrong):
     with pytest.raises(ConfigError, match="characters, tokens, lines, ast, reference or a function"):
         get_similarity(wrong)
+
+
+@pytest.mark.parametrize("name", ["characters", "lines"])
+def test_equal_code_is_known_at_once(name):
+    code = "x = [" + "0, " * 500_000 + "]"  # the ratio of it would take hours
+    assert get_similarity(name)(code, str(code)) == 1.0
