@@ -40,13 +40,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.error import ResetNeeded
 
 from cleaner_env.conversation import Conversation, Message, copy_conversation
-from cleaner_env.env_arguments import check_arguments
+from cleaner_env.env_arguments import check_arguments, checked_options, choose_problem
 from cleaner_env.episode_totals import EpisodeTotals
-from cleaner_env.errors import ConfigError, InvalidActionError, SandboxError, UsageError
+from cleaner_env.errors import InvalidActionError, SandboxError, UsageError
 from cleaner_env.grading import Grade
 from cleaner_env.observation import describe_execution
 from cleaner_env.sandbox import Execution, Limits, Sandbox, Session, shared_sandbox
@@ -149,6 +148,7 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         self._max_output_chars = max_output_chars
         self._problem: Problem | None = None
         self._session: Session | None = None
+        self._closed = False
         self._begin(())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -226,31 +226,18 @@ class ToolUseEnv(gym.Env[Conversation, str]):
             The system and user messages, and ``info``.
 
         Raises:
-            ConfigError: No problem has this index or id.
+            ConfigError: No problem has this index or id, or ``options`` is no mapping.
+            UsageError: The environment is closed.
         """
+        self._require_open()
         super().reset(seed=seed)
-        problem = self._choose_problem(options or {})
+        problem = choose_problem(self.dataset, checked_options(options), self.np_random)
         self._close_session()
         self._problem = problem
         self._begin(self._first_messages())
         if self.render_mode == "human":
             self.render()
         return self.conversation, self._info()
-
-    def _choose_problem(self, options: Mapping[str, Any]) -> Problem:
-        problems = self.dataset.problems
-        if "problem_id" in options:
-            wanted = options["problem_id"]
-            found = next((problem for problem in problems if problem.id == wanted), None)
-            if found is None:
-                raise ConfigError(f"no problem has the id {wanted!r} in {self.dataset.name} ({len(problems)} problems)")
-            return found
-        if "index" in options:
-            index = options["index"]
-            if isinstance(index, bool) or not isinstance(index, (int, np.integer)) or not 0 <= index < len(problems):
-                raise ConfigError(f"options['index'] must be an int from 0 to {len(problems) - 1}, got {index!r}")
-            return problems[int(index)]
-        return problems[int(self.np_random.integers(len(problems)))]
 
     def _first_messages(self) -> Conversation:
         messages = copy_conversation(self.task.messages(self.problem))
@@ -272,13 +259,13 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         Raises:
             InvalidActionError: The action is not a ``str``.
             ResetNeeded: The episode is over or has not begun.
+            UsageError: The environment is closed.
         """
         if not isinstance(action, str):
             raise InvalidActionError(
                 f"an action is a str, the assistant's next turn; got {type(action).__name__} {action!r:.80}"
             )
-        if self._problem is None or self.stop_condition is not None:
-            raise ResetNeeded("the episode is over or has not begun; call env.reset()")
+        self._require_running()
         self._step_began = time.monotonic()
         parsed = self.tool_format.parse(action)
         self._append({"role": "assistant", "content": action})
@@ -324,10 +311,18 @@ class ToolUseEnv(gym.Env[Conversation, str]):
         Raises:
             ResetNeeded: The episode is over or has not begun.
         """
-        if self._problem is None or self.stop_condition is not None:
-            raise ResetNeeded("the episode is over or has not begun; call env.reset()")
+        self._require_running()
         self._out_of_context = True
         return self._transition()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise UsageError("this environment is closed; make another one")
+
+    def _require_running(self) -> None:
+        self._require_open()
+        if self._problem is None or self.stop_condition is not None:
+            raise ResetNeeded("the episode is over or has not begun; call env.reset()")
 
     def _append(self, message: Message) -> None:
         self._conversation = (*self._conversation, message)
@@ -413,6 +408,7 @@ class ToolUseEnv(gym.Env[Conversation, str]):
 
     def close(self) -> None:
         """Ends the episode's interpreter, and the sandbox where no other environment shares it. May be called twice."""
+        self._closed = True
         self._close_session()
         if self._borrows_sandbox:
             self.sandbox.close()

@@ -1,4 +1,4 @@
-"""Checks of the arguments of `ToolUseEnv`."""
+"""Checks of the arguments of `ToolUseEnv` and of its ``reset``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from cleaner_env.errors import ConfigError
 from cleaner_env.sandbox import Limits
-from cleaner_env.tasks import Task
+from cleaner_env.tasks import Dataset, Problem, Task
 
-__all__ = ["check_arguments"]
+__all__ = ["check_arguments", "checked_options", "choose_problem"]
 
 
 def check_arguments(arguments: Mapping[str, Any], render_modes: Sequence[str]) -> None:
@@ -39,6 +39,38 @@ def check_arguments(arguments: Mapping[str, Any], render_modes: Sequence[str]) -
     _require(detail in ("traceback", "message"), "error_detail must be 'traceback' or 'message'", detail)
     _require(_is_whole(characters) and characters >= 100, "max_output_chars must be an int of at least 100", characters)
     _require(render_mode in (None, *render_modes), f"render_mode must be None or one of {list(render_modes)}", render_mode)
+
+
+def checked_options(options: object) -> dict[str, Any]:
+    """Returns a copy of the options of ``reset``.
+
+    Raises:
+        ConfigError: They are no mapping.
+    """
+    if options is not None and not isinstance(options, Mapping):
+        raise ConfigError(f'options must be a dict such as {{"index": 0}} or None, got {options!r:.80}')
+    return dict(options or {})
+
+
+def choose_problem(dataset: Dataset, options: Mapping[str, Any], generator: np.random.Generator) -> Problem:
+    """Returns the problem that the options of ``reset`` name, or one that is drawn.
+
+    Raises:
+        ConfigError: No problem has this index or id.
+    """
+    problems = dataset.problems
+    if "problem_id" in options:
+        wanted = options["problem_id"]
+        found = next((problem for problem in problems if problem.id == wanted), None)
+        if found is None:
+            raise ConfigError(f"no problem has the id {wanted!r} in {dataset.name} ({len(problems)} problems)")
+        return found
+    if "index" in options:
+        index = options["index"]
+        if isinstance(index, bool) or not isinstance(index, (int, np.integer)) or not 0 <= index < len(problems):
+            raise ConfigError(f"options['index'] must be an int from 0 to {len(problems) - 1}, got {index!r}")
+        return problems[int(index)]
+    return problems[int(generator.integers(len(problems)))]
 
 
 def _require(condition: bool, rule: str, value: object) -> None:

@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 
 from cleaner_env.conversation import Completion
 from cleaner_env.env import ToolUseEnv
-from cleaner_env.errors import ConfigError, DataError, InvalidActionError
+from cleaner_env.errors import ConfigError, DataError, InvalidActionError, UsageError
 from cleaner_env.registration import ENVIRONMENTS
 from cleaner_env.sandbox import Limits, make_sandbox
 from cleaner_env.wrappers import SAARWrapper
@@ -358,3 +358,16 @@ def test_an_environment_can_be_made_without_importing_the_package_first():
     code = "import gymnasium as gym; env = gym.make('cleaner_env:CleanerAIME-v0'); env.close(); print('fine')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("fine\n", "")
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_closed_environment_says_so(begun, python_call):
+    env = gym.make("CleanerArithmetic-v0")
+    env.reset(seed=0)
+    if begun:
+        env.step(python_call("print(1)"))
+    env.close()
+    env.close()
+    for use in (env.reset, lambda: env.step("six"), env.unwrapped.truncate):
+        with pytest.raises(UsageError, match="this environment is closed; make another one"):
+            use()
