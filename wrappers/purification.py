@@ -2,21 +2,27 @@
 
 A turn that failed and the turn that corrected it become one turn. Where the two pieces of code are similar the failed
 turn's reasoning stays and only the code is swapped (a *shallow* replacement); where they differ the whole turn is swapped
-(a *deep* one).
+(a *deep* one). A shallow replacement that would not be read as the correction's call, because the two turns mean something
+else when they are put together, is made deep instead.
+
+The failed call and the tool's message of its error are gone in both cases. The model's own words are kept as they are: the
+reasoning that stays, and what a correction says behind its call, may speak of the error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isnan
+from numbers import Real
 from typing import Literal
 
 from cleaner_env.conversation import Completion, Conversation, Message, copy_conversation, splice
-from cleaner_env.errors import ConfigError
-from cleaner_env.tool_calls import ToolFormat, get_tool_format
+from cleaner_env.errors import ConfigError, UsageError
+from cleaner_env.tool_calls import ParsedTurn, ToolFormat, get_tool_format
 from cleaner_env.wrappers.similarity import Similarity, code_similarity, get_similarity
 
-__all__ = ["Purification", "Turn", "purify"]
+__all__ = ["Graft", "Purification", "Turn", "graft", "purify"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,21 @@ class Turn:
     def tokens(self) -> int:
         """Tokens that the action was sampled as, 0 for a plain ``str``."""
         return len(self.action.token_ids) if isinstance(self.action, Completion) else 0
+
+
+@dataclass(frozen=True)
+class Graft:
+    """What `graft` made of a failed turn and its correction.
+
+    Attributes:
+        action: What the assistant said, as purified.
+        decision: ``"shallow"`` or ``"deep"``.
+        similarity: Of the failed and the corrected code.
+    """
+
+    action: str
+    decision: Literal["shallow", "deep"]
+    similarity: float
 
 
 @dataclass(frozen=True)
@@ -90,8 +111,9 @@ def purify(
         The purified turn and conversation. Tokens follow their text, as `splice` describes.
 
     Raises:
-        ValueError: One of the turns has no call.
-        ConfigError: No similarity or tool format has this name, or the function does not return a number in [0, 1].
+        UsageError: One of the turns has no call.
+        ConfigError: The threshold is no number of at least 0, no similarity or tool format has this name, or the function
+            does not return a number in [0, 1].
 
     Example:
         >>> history = ({"role": "user", "content": "What is 6 * 7?"},)
@@ -101,22 +123,26 @@ def purify(
         >>> purified.decision, purified.conversation[1]["content"], purified.conversation[2]["content"]
         ('shallow', 'Multiply.\\n```python\\nprint(6 * 7)\\n```', '42')
     """
-    parser = get_tool_format(tool_format)
-    old, new = parser.parse(failed.action), parser.parse(correction.action)
+    if isinstance(threshold, bool) or not isinstance(threshold, Real) or isnan(threshold) or threshold < 0:
+        raise ConfigError(f"threshold must be a number of at least 0, got {threshold!r:.80}")
+    written = get_tool_format(tool_format)
+    made = graft(*map(written.parse, (failed.action, correction.action)), threshold, written, get_similarity(similarity))
+    turn = replace(correction, action=made.action)
+    return Purification((*copy_conversation(history), *turn.messages), turn, made.decision, made.similarity)
+
+
+def graft(old: ParsedTurn, new: ParsedTurn, threshold: float, tool_format: ToolFormat, similarity: Similarity) -> Graft:
+    """Decides what stands for a failed turn and its correction; arguments and errors are those of `purify`."""
     if not old.has_call or not new.has_call:
-        raise ValueError("purify needs a failed turn and a correction that both call the tool")
+        raise UsageError("purify needs a failed turn and a correction that both call the tool")
     compared = (old.call_text, new.call_text) if old.code is None or new.code is None else (old.code, new.code)
-    score = get_similarity(similarity)(*compared)
-    if not isinstance(score, (int, float)) or not 0 <= score <= 1:
+    score = similarity(*compared)
+    if not isinstance(score, Real) or not 0 <= score <= 1:
         raise ConfigError(f"a similarity must be a number in [0, 1], got {score!r:.80} from {similarity!r:.80}")
     if score >= threshold:
-        action = splice(failed.action, old.call_start, correction.action, new.call_start)
-    else:
-        action = correction.action.as_graft() if isinstance(correction.action, Completion) else correction.action
-    turn = replace(correction, action=action)
-    return Purification(
-        conversation=(*copy_conversation(history), *turn.messages),
-        turn=turn,
-        decision="shallow" if score >= threshold else "deep",
-        similarity=score,
-    )
+        action = splice(old.text, old.call_start, new.text, new.call_start)
+        joined = tool_format.parse(action)
+        if (joined.call_start, joined.code, joined.malformed) == (old.call_start, new.code, new.malformed):
+            return Graft(action, "shallow", float(score))
+    action = new.text.as_graft() if isinstance(new.text, Completion) else new.text
+    return Graft(action, "deep", float(score))

@@ -28,7 +28,7 @@ For ablations other strategies share the interface:
 strategy     what becomes of a call that failed
 ===========  ====================================================================================================
 ``saar``     it is replaced, shallowly or deeply by the similarity of the two pieces of code
-``shallow``  it is replaced, and its reasoning always stays
+``shallow``  it is replaced, and its reasoning stays wherever the correction's call can be put behind it
 ``deep``     it is replaced together with its reasoning, always
 ``mask``     it stays, and its turn is left out of the loss (`Purifier.masked_turns`)
 ``none``     it stays
@@ -39,15 +39,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Final, Literal
+from numbers import Real
+from operator import index
+from typing import Any, Final, Literal, SupportsIndex
 
 from cleaner_env.conversation import Conversation, copy_conversation
 from cleaner_env.env import MALFORMED
 from cleaner_env.errors import ConfigError
 from cleaner_env.tool_calls import ToolFormat, get_tool_format
-from cleaner_env.wrappers.purification import Turn, purify
+from cleaner_env.wrappers.purification import Graft, Turn, graft
 from cleaner_env.wrappers.similarity import Similarity, code_similarity, get_similarity
 
 __all__ = ["MODEL_ERRORS", "OUTCOMES", "STRATEGIES", "PurificationRule", "Purifier", "Repair", "purify_episode"]
@@ -85,10 +87,12 @@ class PurificationRule:
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
             raise ConfigError(f"strategy must be one of {', '.join(STRATEGIES)}, got {self.strategy!r:.80}")
-        check_share("similarity_threshold", self.similarity_threshold)
+        # Numbers of NumPy's become Python's, so that they can be written as JSON.
+        object.__setattr__(self, "similarity_threshold", checked_share("similarity_threshold", self.similarity_threshold))
         retries = self.max_retries
-        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        if isinstance(retries, bool) or not isinstance(retries, SupportsIndex) or index(retries) < 0:
             raise ConfigError(f"max_retries must be an int of at least 0, got {retries!r}")
+        object.__setattr__(self, "max_retries", index(retries))
         get_similarity(self.similarity)
         if isinstance(self.on_errors, str) or not isinstance(self.on_errors, Collection):
             raise ConfigError(
@@ -109,14 +113,17 @@ class PurificationRule:
         return {"shallow": 0.0, "deep": inf}.get(self.strategy, self.similarity_threshold)
 
 
-def check_share(name: str, value: object) -> None:
-    """Checks that an argument is a number in [0, 1].
+def checked_share(name: str, value: float) -> float:
+    """Returns an argument that has to be a number in [0, 1], as a `float`.
 
     Raises:
         ConfigError: It is not.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise ConfigError(f"{name} must lie in [0, 1], got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{name} must be a number in [0, 1], got {value!r:.80}")
+    if not 0 <= value <= 1:
+        raise ConfigError(f"{name} must lie in [0, 1], got {value!r:.80}")
+    return float(value)
 
 
 @dataclass
@@ -223,12 +230,21 @@ class Purifier:
         """Sampled tokens that no longer stand in the history."""
         return self.late_tokens + sum(repair.hidden_tokens for repair in self.repairs)
 
-    def gives_up(self, action: str) -> bool:
-        """Whether an action answers instead of correcting the failure that is being repaired."""
-        return self.repair is not None and not self.tool_format.parse(action).has_call
+    def consider(self, action: str) -> Graft | None:
+        """Returns what a correction of the failure under repair would make of it; ``None`` for an action that is none.
+
+        It changes nothing and needs no observation: where code cannot be compared, that shows before the turn is taken.
+        """
+        if self.repair is None:
+            return None
+        correction = self.tool_format.parse(action)
+        if not correction.has_call:
+            return None
+        failed = self.tool_format.parse(self.repair.current.action)
+        return graft(failed, correction, self.rule.threshold, self.tool_format, get_similarity(self.rule.similarity))
 
     def give_up(self) -> None:
-        """Lets the failure stand, before the turn that `gives_up` is taken, which then counts as the one after it."""
+        """Lets the failure stand, before a turn that answers instead of correcting it and counts as the one after it."""
         self._close("abandoned")
 
     def answer_too_late(self, action: str) -> None:
@@ -243,12 +259,12 @@ class Purifier:
         if self.repair is not None:
             self._close(None)
 
-    def take(self, turn: Turn) -> None:
-        """Takes the next turn of the episode: a step, a failure to repair, or a correction."""
+    def take(self, turn: Turn, made: Graft | None = None) -> None:
+        """Takes the next turn: a step, a failure to repair, or a correction together with what `consider` made of it."""
         self.turns.append(turn)
         failed = turn.tool_status in self.rule.on_errors
-        if self.repair is not None and turn.observation is not None:
-            self._correct(self.repair, turn)
+        if self.repair is not None and made is not None and turn.observation is not None:
+            self._correct(self.repair, turn, made)
         elif self.repair is None and failed and self.enabled and self.rule.replaces:
             self.repair = Repair(self.history, [turn], turn, self.turn)
             self.repairs.append(self.repair)
@@ -266,22 +282,15 @@ class Purifier:
         self.history = (*self.history, *turn.messages)
         self.turn += 1
 
-    def _correct(self, repair: Repair, turn: Turn) -> None:
-        purification = purify(
-            repair.history,
-            repair.current,
-            turn,
-            self.rule.threshold,
-            tool_format=self.tool_format,
-            similarity=self.rule.similarity,
-        )
-        repair.similarity = purification.similarity
+    def _correct(self, repair: Repair, turn: Turn, made: Graft) -> None:
+        repair.similarity = made.similarity
+        purified = replace(turn, action=made.action)
         if turn.tool_status == "ok":
-            repair.correction, repair.purified = turn, purification.turn
-            self._close(purification.decision)
+            repair.correction, repair.purified = turn, purified
+            self._close(made.decision)
             return
         repair.failures.append(turn)
-        repair.current = purification.turn
+        repair.current = purified
         if repair.attempts >= self.rule.max_retries:
             self._close("failed")
 
@@ -299,7 +308,7 @@ class Purifier:
         outcomes = Counter(repair.outcome for repair in self.repairs)
         latest = self.repairs[-1] if self.repairs and self.phase != "idle" else None
         return {
-            "enabled": self.enabled,
+            "enabled": self.enabled and self.rule.replaces,
             "phase": self.phase,
             "attempts": latest.attempts if latest else 0,
             "similarity": latest.similarity if latest else None,
@@ -316,6 +325,7 @@ def purify_episode(
     *,
     tool_format: str | ToolFormat = "hermes",
     max_turns: float = inf,
+    out_of_time: bool = False,
 ) -> Purifier:
     """Purifies an episode that was played already, as `SAARWrapper` would have while it was played.
 
@@ -330,6 +340,7 @@ def purify_episode(
         tool_format: How calls are written.
         max_turns: Assistant turns after which the episode is over, as in the environment. What was said after that is
             dropped.
+        out_of_time: Whether the budget of seconds ended the episode, so that an answer came too late.
 
     Returns:
         The purified episode. Where it breaks off at a failure, that is still under repair.
@@ -353,12 +364,14 @@ def purify_episode(
     """
     purifier = Purifier(start, get_tool_format(tool_format), rule or PurificationRule())
     for turn in turns:
-        if purifier.repair is None and purifier.turn >= max_turns:
+        late = out_of_time and turn.tool_status is None
+        if purifier.repair is None and (late or purifier.turn >= max_turns):
             break
-        if purifier.gives_up(turn.action):
+        made = purifier.consider(turn.action)
+        if purifier.repair is not None and made is None:
             purifier.give_up()
-            if purifier.turn >= max_turns:
+            if late or purifier.turn >= max_turns:
                 purifier.answer_too_late(turn.action)
                 break
-        purifier.take(turn)
+        purifier.take(turn, made)
     return purifier

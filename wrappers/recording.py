@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.error import ResetNeeded
 
 from cleaner_env.conversation import Conversation
 from cleaner_env.env import ToolUseEnv, Transition
@@ -93,7 +94,7 @@ class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.util
         if not isinstance(env, gym.Env) or not isinstance(env.unwrapped, ToolUseEnv):
             raise ConfigError(f"RecordEpisodes needs a ToolUseEnv, possibly wrapped, got {env!r:.200}")
         check_writable(path)
-        labels = _checked_labels(labels or {})
+        labels = _checked_labels({} if labels is None else labels)
         gym.utils.RecordConstructorArgs.__init__(self, path=os.fspath(path), labels=labels, tokens=tokens)
         gym.Wrapper.__init__(self, env)
         self._path = Path(path).absolute()
@@ -123,8 +124,9 @@ class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.util
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Conversation, dict[str, Any]]:
         """Begins an episode, and writes the one before it where that was not played to its end."""
-        self._write()
+        record = self._record()
         observation, info = self.env.reset(seed=seed, options=options)
+        self._write(record)
         self._seed = seed
         self._start = observation
         self._purified = bool(info.get("saar", {}).get("enabled", False))
@@ -136,10 +138,9 @@ class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.util
         """Takes a turn, and writes the episode where that ends it.
 
         Raises:
-            ConfigError: A wrapper around this one rewrites the history, as `SAARWrapper` does.
+            ResetNeeded: The episode is over, or did not begin with this wrapper's ``reset``.
         """
-        if self._latest is not None and self.tool_env.conversation != self._latest[0]:
-            raise ConfigError("the history was rewritten behind RecordEpisodes; put it around SAARWrapper, not inside")
+        self._require_running()
         began = time.perf_counter()
         transition, turn = take_turn(self.env, action)
         self._turns.append(replace(turn, seconds=time.perf_counter() - began))
@@ -147,29 +148,34 @@ class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.util
 
     def truncate(self) -> Transition:
         """Ends the episode because the agent's context is full, as `ToolUseEnv.truncate` does, and writes it."""
+        self._require_running()
         return self._after((self._saar or self.tool_env).truncate())
 
     def close(self) -> None:
         """Writes the episode under way and closes the environment. May be called twice."""
         try:
-            self._write()
+            self._write(self._record())
         finally:
             self.env.close()
+
+    def _require_running(self) -> None:
+        if self._latest is None:
+            raise ResetNeeded("the episode is over or did not begin here; call reset() of RecordEpisodes")
 
     def _after(self, transition: Transition) -> Transition:
         self._latest = transition
         self._rewards += transition[1]
         if transition[2] or transition[3]:
-            self._write()
+            self._write(self._record())
         return transition
 
-    def _write(self) -> None:
-        latest, self._latest = self._latest, None
-        if latest is None or not (self._turns or latest[2] or latest[3]):
-            return
-        conversation, _, terminated, truncated, info = latest
+    def _record(self) -> EpisodeRecord | None:
+        """Returns the episode under way, ``None`` where there is nothing to be written."""
+        if self._latest is None or not (self._turns or self._latest[2] or self._latest[3]):
+            return None
+        conversation, _, terminated, truncated, info = self._latest
         spec = self.tool_env.spec
-        record = EpisodeRecord(
+        return EpisodeRecord(
             env_id=spec.id if spec else None,
             tool_format=self.tool_env.tool_format.name,
             problem_id=info["problem_id"],
@@ -186,7 +192,11 @@ class RecordEpisodes(gym.Wrapper[Conversation, str, Conversation, str], gym.util
             info=info,
             labels=self._labels,
         )
-        append_records(self._path, [record.as_json(self._tokens)])
+
+    def _write(self, record: EpisodeRecord | None) -> None:
+        self._latest = None
+        if record is not None:
+            append_records(self._path, [record.as_json(self._tokens)])
 
 
 def _tool_env(env: gym.Env[Conversation, str]) -> ToolUseEnv:
@@ -203,12 +213,14 @@ def _find_saar(env: gym.Env[Any, Any]) -> SAARWrapper | None:
     return None
 
 
-def _checked_labels(labels: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_labels(labels: object) -> dict[str, Any]:
+    if not isinstance(labels, Mapping):
+        raise ConfigError(f'labels must be a mapping such as {{"phase": "eval"}}, got {labels!r:.80}')
     for name in labels:
         if not isinstance(name, str) or name in RESERVED_KEYS:
             raise ConfigError(f"labels need names of their own, got {name!r:.80}, which the schema uses or is no text")
     try:
         checked: dict[str, Any] = json.loads(json.dumps(plain_json(labels), allow_nan=False))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"labels must be JSON values: {error}") from None
     return checked

@@ -40,10 +40,17 @@ def replay_episode(record: EpisodeRecord, rule: PurificationRule) -> EpisodeReco
             f"episode {record.problem_id!r:.60} writes calls in the format {record.tool_format!r:.60}, which is none of "
             f"{', '.join(TOOL_FORMATS)}; only those can be replayed"
         )
-    turns = record.info.get("num_turns") if record.info.get("stop_condition") == "max_turns" else None
-    max_turns = turns if isinstance(turns, int) else inf
+    stop, turns = (record.info.get(name) for name in ("stop_condition", "num_turns"))
+    max_turns = turns if stop == "max_turns" and isinstance(turns, int) else inf
     try:
-        purifier = purify_episode(record.start, record.turns, rule, tool_format=record.tool_format, max_turns=max_turns)
+        purifier = purify_episode(
+            record.start,
+            record.turns,
+            rule,
+            tool_format=record.tool_format,
+            max_turns=max_turns,
+            out_of_time=stop == "time_limit",
+        )
     except ConfigError:
         raise
     except ValueError:

@@ -7,7 +7,8 @@ history that comes of it.
 ======================  =================================================================================
 ``info["saar"]``        meaning
 ======================  =================================================================================
-enabled                 whether this episode is purified; turns false when a repair fails or is given up
+enabled                 whether failed calls of this episode are replaced; turns false when a repair fails or
+                        is given up
 phase                   ``"idle"``, ``"lookahead"`` (the next action is a correction), ``"shallow"``,
                         ``"deep"`` (a turn was just replaced), ``"failed"``, ``"abandoned"``
 attempts                corrections tried for the current or just finished repair
@@ -23,17 +24,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from cleaner_env.conversation import Conversation
 from cleaner_env.env import ToolUseEnv, Transition
+from cleaner_env.env_arguments import checked_options
 from cleaner_env.errors import ConfigError, InvalidActionError
 from cleaner_env.wrappers.purification import Turn, purify
-from cleaner_env.wrappers.purifier import MODEL_ERRORS, PurificationRule, Purifier, Repair, check_share
-from cleaner_env.wrappers.similarity import Similarity, code_similarity, reference_similarity
+from cleaner_env.wrappers.purifier import MODEL_ERRORS, PurificationRule, Purifier, Repair, checked_share
+from cleaner_env.wrappers.similarity import Similarity, code_similarity, get_similarity, reference_similarity
 
 __all__ = ["MODEL_ERRORS", "Repair", "SAARWrapper", "code_similarity", "purify"]
 
@@ -41,10 +44,12 @@ __all__ = ["MODEL_ERRORS", "Repair", "SAARWrapper", "code_similarity", "purify"]
 class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.RecordConstructorArgs):
     """Rewrites the history of an episode so that a repaired tool call looks right at the first attempt.
 
-    It goes directly onto a `ToolUseEnv`, below any wrapper that counts or records steps.
+    It goes directly onto what ``gym.make`` returns, below any wrapper that changes, counts or records steps.
 
     Args:
-        env: A `ToolUseEnv`, possibly inside Gymnasium's checking wrappers.
+        env: A `ToolUseEnv`, possibly inside the wrappers of ``gym.make``. Its ``max_episode_steps`` counts every step,
+            corrections included; an error that is under repair at the last one stays, as in `truncate`. A wrapper of your
+            own may lie between the two where it leaves observations, rewards and ``info`` as they are.
         similarity_threshold: Similarity in [0, 1] from which on a replacement is shallow. The paper uses 0.5.
         max_retries: Corrections tried for one error. The paper uses 3.
         rollback_probability: Share of episodes that are purified, drawn at ``reset`` from the environment's generator; the
@@ -56,7 +61,8 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         strategy: What becomes of failed calls, for ablations: one of `cleaner_env.wrappers.purifier.STRATEGIES`.
 
     Raises:
-        ConfigError: An argument is out of range, or ``env`` has no history to rewrite or is wrapped already.
+        ConfigError: An argument is out of range, or ``env`` has no history to rewrite, is wrapped already, or lies in a
+            wrapper that belongs around this one.
 
     Example:
         >>> import cleaner_env, gymnasium as gym
@@ -86,8 +92,10 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         strategy: str = "saar",
     ) -> None:
         _check_env(env)
-        check_share("rollback_probability", rollback_probability)
-        if reference_compatible and similarity not in (code_similarity, "reference"):
+        rollback_probability = checked_share("rollback_probability", rollback_probability)
+        if not isinstance(reference_compatible, bool):
+            raise ConfigError(f"reference_compatible must be True or False, got {reference_compatible!r:.80}")
+        if reference_compatible and get_similarity(similarity) not in (code_similarity, reference_similarity):
             raise ConfigError(
                 f"reference_compatible chooses the similarity itself; leave out similarity={similarity!r:.80}"
             )
@@ -103,8 +111,8 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
             chosen["strategy"] = strategy
         gym.utils.RecordConstructorArgs.__init__(
             self,
-            similarity_threshold=similarity_threshold,
-            max_retries=max_retries,
+            similarity_threshold=rule.similarity_threshold,
+            max_retries=rule.max_retries,
             rollback_probability=rollback_probability,
             **chosen,
         )
@@ -159,9 +167,9 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
             options: ``{"saar": bool}`` decides; otherwise ``rollback_probability`` does. Other keys are the environment's.
 
         Raises:
-            ConfigError: ``options["saar"]`` is not a ``bool``.
+            ConfigError: ``options`` is no mapping, or ``options["saar"]`` no ``bool``.
         """
-        options = dict(options or {})
+        options = checked_options(options)
         chosen = options.pop("saar", None)
         if chosen is not None and not isinstance(chosen, bool):
             raise ConfigError(f"options['saar'] must be True or False, got {chosen!r}")
@@ -187,19 +195,25 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
         if self.tool_env.stop_condition is not None:
             raise ResetNeeded("the episode is over; call env.reset()")
         purifier = self._purifier
-        if purifier.gives_up(action):
+        made = purifier.consider(action)
+        if purifier.repair is not None and made is None:
             purifier.give_up()
             transition = self._rewrite()
             if transition[3]:
                 purifier.answer_too_late(action)
                 return (*transition[:4], self._with_saar(transition[4]))
+        repairing = purifier.repair is not None
         began = time.perf_counter()
         observation, reward, terminated, truncated, info = self.env.step(action)
         answer = observation[-1]["content"] if observation[-1]["role"] == "tool" else None
-        purifier.take(Turn(action, answer, info["tool_status"], info["error_type"], time.perf_counter() - began))
-        if purifier.phase not in ("idle", "abandoned"):
-            return self._rewrite()
-        return observation, float(reward), terminated, truncated, self._with_saar(info)
+        turn = Turn(action, answer, info["tool_status"], info["error_type"], time.perf_counter() - began)
+        purifier.take(turn, made)
+        limited = truncated and self.tool_env.stop_condition is None  # by a TimeLimit underneath
+        if limited and purifier.repair is not None:
+            purifier.end()
+        if repairing or purifier.repair is not None:
+            observation, reward, terminated, truncated, info = self._rewrite()
+        return observation, float(reward), terminated, truncated or limited, self._with_saar(info)
 
     def truncate(self) -> Transition:
         """Ends the episode because the agent's context is full, as `ToolUseEnv.truncate` does.
@@ -223,13 +237,15 @@ class SAARWrapper(gym.Wrapper[Conversation, str, Conversation, str], gym.utils.R
     def _rewrite(self) -> Transition:
         """Gives the environment the purifier's history; a failure that is being repaired is no accepted turn yet."""
         purifier = self._purifier
-        observation, reward, terminated, truncated, info = self.tool_env.rewrite(
-            purifier.conversation, purifier.turn, hold=purifier.repair is not None
-        )
-        return observation, reward, terminated, truncated, self._with_saar(info)
+        return self.tool_env.rewrite(purifier.conversation, purifier.turn, hold=purifier.repair is not None)
 
     def _with_saar(self, info: dict[str, Any]) -> dict[str, Any]:
         return {**info, "saar": self._purifier.as_info()}
+
+
+_PASSING: Final = (PassiveEnvChecker, OrderEnforcing, TimeLimit)
+"""The wrappers that ``gym.make`` puts around an environment."""
+_CHANGING: Final = (gym.ActionWrapper, gym.ObservationWrapper, gym.RewardWrapper)
 
 
 def _check_env(env: gym.Env[Any, Any]) -> None:
@@ -239,4 +255,11 @@ def _check_env(env: gym.Env[Any, Any]) -> None:
     while isinstance(inner, gym.Wrapper):
         if isinstance(inner, SAARWrapper):
             raise ConfigError("this environment is wrapped in SAARWrapper already; wrap it once")
+        known = isinstance(inner, _CHANGING) or type(inner).__module__.startswith(("gymnasium.", "cleaner_env."))
+        if known and not isinstance(inner, _PASSING):
+            name = type(inner).__name__
+            raise ConfigError(
+                f"{name} lies under SAARWrapper, which takes back turns that {name} has seen; "
+                f"put it around: {name}(SAARWrapper(env))"
+            )
         inner = inner.env

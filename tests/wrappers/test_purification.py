@@ -1,8 +1,12 @@
+from fractions import Fraction
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner_env.conversation import Completion
+from cleaner_env.errors import ConfigError, UsageError
 from cleaner_env.tool_calls import TOOL_FORMATS, get_tool_format
 from cleaner_env.wrappers.purification import Turn, purify
 
@@ -64,5 +68,65 @@ def test_a_malformed_call_is_compared_by_its_text():
 
 def test_turns_without_a_call_are_refused():
     call = Turn("```python\n1\n```", "1")
-    with pytest.raises(ValueError, match="both call the tool"):
+    with pytest.raises(UsageError, match="both call the tool"):
         purify((), Turn("just text", ""), call, tool_format="python")
+
+
+def say(reasoning, code, name, behind=""):
+    return get_tool_format(name).render(reasoning, code) + behind
+
+
+@pytest.mark.parametrize("name", TOOL_FORMATS)
+@pytest.mark.parametrize(
+    ("failed", "correction", "decision"),
+    [
+        (("Multiply.\n", "prnt('a')"), ("<think>x</think>\n", "print('</think>')"), "shallow"),
+        (("Multiply.\n", "prnt('<think>')"), ("", "print('</think>')"), "shallow"),
+        (("x</think>\n", "prnt('a')"), ("<think>x</think>\n", "print('</think><think>')"), "shallow"),
+        # Behind the old reasoning, which opened no thinking, the tag would make all of it thinking.
+        (("Multiply.\n", "prnt(1)"), ("<think>x</think>\n", "print(1)", "\nDone.</think>"), "deep"),
+    ],
+)
+def test_a_purified_turn_makes_the_correction_s_call(name, failed, correction, decision):
+    old, new = (Turn(say(*said[:2], name, *said[2:]), "out") for said in (failed, correction))
+    made = purify((), old, new, 0, tool_format=name)
+    assert made.decision == decision
+    assert get_tool_format(name).parse(made.turn.action).code == correction[1]
+    assert purify((), made.turn, new, 0, tool_format=name).turn.action == made.turn.action
+
+
+@given(
+    st.sampled_from([*TOOL_FORMATS]),
+    *[st.lists(st.sampled_from(["<think>", "</think>", "a", "\n", "'"]), max_size=6).map("".join)] * 5,
+)
+def test_tags_anywhere_never_lose_the_correction_s_call(name, reason, new_reason, code, new_code, behind):
+    parse = get_tool_format(name).parse
+    old, new = say(reason + "\n", code, name), say(new_reason + "\n", new_code, name, "\n" + behind)
+    if parse(old).has_call and parse(new).has_call:
+        kept, taken = parse(purify((), Turn(old, "E"), Turn(new, "1"), 0, tool_format=name).turn.action), parse(new)
+        assert (kept.code, kept.malformed) == (taken.code, taken.malformed)
+
+
+FAILED, CORRECTION = Turn(say("a\n", "prnt(1)", "python"), "E"), Turn(say("b\n", "print(1)", "python"), "1")
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), -1, -0.1, "0.5", None, True, [0.5]])
+def test_a_threshold_is_a_number_of_at_least_0(threshold):
+    with pytest.raises(ConfigError, match="threshold must be a number of at least 0, got "):
+        purify((), FAILED, CORRECTION, threshold, tool_format="python")
+
+
+@pytest.mark.parametrize(
+    ("score", "similarity"),
+    [(True, 1.0), (False, 0.0), (np.float32(0.5), 0.5), (np.float64(0.25), 0.25), (Fraction(1, 2), 0.5), (1, 1.0)],
+)
+def test_a_similarity_may_return_any_real_number(score, similarity):
+    made = purify((), FAILED, CORRECTION, 0.5, tool_format="python", similarity=lambda first, second: score)
+    assert (made.similarity, type(made.similarity)) == (similarity, float)
+    assert made.decision == ("shallow" if similarity >= 0.5 else "deep")
+
+
+@pytest.mark.parametrize("score", [float("nan"), 2, -0.1, 10**400, "0.5", None, [0.5]])
+def test_a_similarity_that_is_none_is_refused(score):
+    with pytest.raises(ConfigError, match=r"a similarity must be a number in \[0, 1\], got "):
+        purify((), FAILED, CORRECTION, tool_format="python", similarity=lambda first, second: score)

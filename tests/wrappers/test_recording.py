@@ -10,6 +10,7 @@ import sys
 
 import gymnasium as gym
 import pytest
+from gymnasium.error import ResetNeeded
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 
 from cleaner_env import SAARWrapper
@@ -19,6 +20,8 @@ from cleaner_env.wrappers import RecordEpisodes
 from cleaner_env.wrappers.records import read_episodes
 
 ENV = "CleanerArithmetic-v0"
+CYCLIC = {}
+CYCLIC["x"] = CYCLIC
 
 
 @pytest.fixture
@@ -156,6 +159,42 @@ def test_tokens_are_kept_where_asked_for(make_env, file):
     assert type(dropped) is str
 
 
+def test_an_episode_that_began_without_it_is_not_recorded(file, python_call):
+    inner = SAARWrapper(gym.make(ENV))
+    inner.reset(seed=0)
+    with RecordEpisodes(inner, file) as env:
+        for act in (lambda: env.step("\\boxed{1}"), env.truncate):
+            with pytest.raises(ResetNeeded, match="did not begin here"):
+                act()
+        env.reset(seed=1)
+        env.step("\\boxed{1}")
+        with pytest.raises(ResetNeeded):
+            env.step("\\boxed{1}")
+    assert [record.seed for record in read_episodes(file)] == [1]
+
+
+def test_a_reset_that_is_refused_leaves_the_episode_running(make_env, file, python_call):
+    env = make_env()
+    env.reset(seed=0)
+    env.step(python_call("print(1)"))
+    for options in ({"index": 10**9}, {"saar": "yes"}, 5):
+        with pytest.raises(ConfigError):
+            env.reset(options=options)
+    env.step("\\boxed{1}")
+    (record,) = read_episodes(file)
+    assert (len(record.turns), record.finished) == (2, True)
+
+
+@pytest.mark.parametrize("strategy", ["none", "mask", "saar"])
+def test_what_was_not_purified_is_not_recorded_as_purified(file, python_call, strategy):
+    with RecordEpisodes(SAARWrapper(gym.make(ENV), strategy=strategy), file) as env:
+        env.reset(seed=0)
+        env.step(python_call("boom"))
+        env.step("\\boxed{1}")
+    (record,) = read_episodes(file)
+    assert record.purified == (strategy == "saar")
+
+
 def test_labels_stand_in_every_line(make_env, file):
     env = make_env(labels={"phase": "eval", "about": {"step": 3, "loss": float("nan")}})
     for _ in range(2):
@@ -164,7 +203,7 @@ def test_labels_stand_in_every_line(make_env, file):
     assert [record.labels for record in read_episodes(file)] == [{"phase": "eval", "about": {"step": 3, "loss": None}}] * 2
 
 
-@pytest.mark.parametrize("labels", [{"reward": 1}, {"schema": 1}, {3: "x"}, {"x": {1, 2}}])
+@pytest.mark.parametrize("labels", [{"reward": 1}, {"schema": 1}, {3: "x"}, {"x": {1, 2}}, CYCLIC, ["a"], "ab", 5])
 def test_labels_that_cannot_be(make_env, labels):
     with pytest.raises(ConfigError, match="labels"):
         make_env(labels=labels)
@@ -182,15 +221,6 @@ def test_what_has_no_conversation_is_refused(file):
     with pytest.raises(ConfigError, match="RecordEpisodes needs a ToolUseEnv"):
         RecordEpisodes(env, file)
     env.close()
-
-
-def test_inside_saar_it_would_record_the_wrong_history(file, python_call):
-    with SAARWrapper(RecordEpisodes(gym.make(ENV), file)) as env:
-        env.reset()
-        env.step(python_call("prnt(1)"))
-        env.step(python_call("print(1)"))
-        with pytest.raises(ConfigError, match="put it around SAARWrapper, not inside"):
-            env.step("\\boxed{1}")
 
 
 def test_under_and_over_gymnasiums_wrappers(file, python_call):
@@ -211,7 +241,6 @@ def test_a_copy_writes_episodes_of_its_own(make_env, file):
     env.reset(seed=0)
     env.step("```python\nprint(1)\n```")
     for copied in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
-        copied.close()
         copied.reset(seed=1)
         copied.step("\\boxed{1}")
         copied.close()

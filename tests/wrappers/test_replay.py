@@ -110,3 +110,16 @@ def test_records_that_cannot_be_replayed_say_why(recorded):
     forged = (Turn("Hello.", "boom", "error"), Turn(call("print(1)"), "1", "ok"))
     with pytest.raises(DataError, match="failed without calling the tool"):
         replay_episode(replace(record, turns=forged), PurificationRule())
+
+
+def test_seconds_that_ended_the_episode_end_the_replay(tmp_path, python_call):
+    env = SAARWrapper(gym.make("CleanerArithmetic-v0", time_limit_s=0.2))
+    with RecordEpisodes(env, tmp_path / "episodes.jsonl") as env:
+        env.reset(seed=0)
+        env.step(python_call("import time\ntime.sleep(0.3)\nboom"))
+        conversation, *_, info = env.step("\\boxed{1}")
+    (record,) = read_episodes(tmp_path / "episodes.jsonl")
+    assert (info["stop_condition"], len(record.turns), len(conversation)) == ("time_limit", 2, 4)
+    assert replay_episode(record, PurificationRule()) == record
+    kept = replay_episode(record, PurificationRule(strategy="none"))
+    assert (kept.conversation, kept.repairs) == (conversation, ())

@@ -1,4 +1,6 @@
 import copy
+import json
+import os
 import pickle
 
 import gymnasium as gym
@@ -13,6 +15,8 @@ from cleaner_env import SAARWrapper
 from cleaner_env.conversation import Completion
 from cleaner_env.errors import ConfigError, InvalidActionError, UsageError
 from cleaner_env.sandbox import make_sandbox
+from cleaner_env.tool_calls import get_tool_format
+from cleaner_env.wrappers import RecordEpisodes
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +244,7 @@ def test_an_outage_during_a_lookahead_ends_the_episode(python_call):
     sandbox.close()
     *_, truncated, info = env.step(python_call("print(1)"))
     assert (truncated, info["stop_condition"]) == (True, "infrastructure_error")
+    assert (info["turn"], info["num_turns"], info["saar"]["phase"]) == (2, 2, "idle")
     with pytest.raises(ResetNeeded):
         env.step("Six.")
 
@@ -287,7 +292,9 @@ def test_a_purified_history_is_the_one_in_which_the_error_never_happened(steps, 
     [
         ({"similarity_threshold": 1.5}, r"similarity_threshold must lie in \[0, 1\], got 1.5"),
         ({"similarity_threshold": float("nan")}, "similarity_threshold"),
-        ({"similarity_threshold": "0.5"}, "similarity_threshold"),
+        ({"similarity_threshold": "0.5"}, r"similarity_threshold must be a number in \[0, 1\], got '0.5'"),
+        ({"similarity_threshold": True}, "similarity_threshold must be a number"),
+        ({"reference_compatible": "yes"}, "reference_compatible must be True or False, got 'yes'"),
         ({"max_retries": -1}, "max_retries must be an int of at least 0, got -1"),
         ({"max_retries": 1.5}, "max_retries"),
         ({"rollback_probability": -0.1}, "rollback_probability"),
@@ -304,6 +311,104 @@ def test_arguments_out_of_range_are_refused(options, words, sandbox):
     env = gym.make("CleanerArithmetic-v0", sandbox=sandbox)
     with pytest.raises(ConfigError, match=words):
         SAARWrapper(env, **options)
+
+
+def test_numbers_of_numpy_and_a_default_by_its_name_are_taken():
+    env = gym.make("CleanerArithmetic-v0")
+    options = {"similarity_threshold": np.float32(0.5), "max_retries": np.int64(2), "rollback_probability": np.int64(1)}
+    env = SAARWrapper(env, **options, similarity="characters", reference_compatible=True)
+    assert (env.rule.similarity_threshold, env.rule.max_retries) == (0.5, 2)
+    kwargs = env.spec.additional_wrappers[-1].kwargs
+    assert json.loads(json.dumps(kwargs)) == kwargs
+    env.close()
+
+
+class Passing(gym.Wrapper):
+    """A wrapper of somebody's own that leaves everything as it is."""
+
+
+@pytest.mark.parametrize(
+    ("wrap", "name"),
+    [
+        (gym.wrappers.RecordEpisodeStatistics, "RecordEpisodeStatistics"),
+        (lambda env: gym.wrappers.TransformReward(env, lambda reward: reward + 5), "TransformReward"),
+        (lambda env: RecordEpisodes(env, os.devnull + "-episodes"), "RecordEpisodes"),
+        (lambda env: Passing(gym.wrappers.Autoreset(env)), "Autoreset"),
+    ],
+)
+def test_wrappers_that_belong_around_it_are_refused_under_it(sandbox, wrap, name):
+    env = wrap(gym.make("CleanerArithmetic-v0", sandbox=sandbox))
+    with pytest.raises(ConfigError, match=rf"put it around: {name}\(SAARWrapper\(env\)\)"):
+        SAARWrapper(env)
+    SAARWrapper(Passing(env.unwrapped))
+
+
+@pytest.mark.parametrize(
+    ("codes", "phase", "texts"),
+    [
+        (["prnt(1)", "print(1)"], "shallow", ["print(1)", "1"]),
+        (["prnt(1)", "prin(1)"], "idle", ["prin(1)", "NameError: name 'prin' is not defined"]),
+        (["print(1)", "prnt(2)"], "idle", ["print(1)", "1", "prnt(2)", "NameError: name 'prnt' is not defined"]),
+        (["print(1)", "print(2)"], "idle", ["print(1)", "1", "print(2)", "2"]),
+    ],
+)
+def test_a_limit_of_steps_underneath_ends_the_episode(sandbox, python_call, codes, phase, texts):
+    env = SAARWrapper(gym.make("CleanerArithmetic-v0", sandbox=sandbox, max_episode_steps=2))
+    env.reset(seed=0)
+    *_, terminated, truncated, info = env.step(python_call(codes[0]))
+    assert (terminated, truncated) == (False, False)
+    conversation, reward, terminated, truncated, info = env.step(python_call(codes[1]))
+    said = contents(conversation)
+    assert said == [python_call(text) if number % 2 == 0 else text for number, text in enumerate(texts)]
+    assert (reward, terminated, truncated, info["saar"]["phase"], info["turn"]) == (0, False, True, phase, len(said) // 2)
+    assert conversation == env.unwrapped.conversation
+    env.close()
+
+
+@pytest.mark.parametrize("options", [{"strategy": "none"}, {"strategy": "mask"}, {"max_retries": 0}])
+def test_an_episode_whose_failures_stay_is_not_called_purified(make_env, python_call, options):
+    env = make_env(**options)
+    assert not env.reset(seed=0)[1]["saar"]["enabled"]
+    *_, info = env.step(python_call("1/0"))
+    assert not info["saar"]["enabled"]
+    assert info["saar"]["masked"] == (options.get("strategy") == "mask")
+
+
+def test_a_similarity_that_raises_leaves_the_episode_as_it_was(make_env, python_call):
+    def compare(first, second):
+        if "2" in second:
+            raise ZeroDivisionError
+        return float("nan") if "3" in second else 1.0
+
+    env = make_env(similarity=compare)
+    env.reset(seed=0)
+    lookahead, *_ = env.step(python_call("x = 0\nprnt(1)", "First.\n"))
+    for code, error in (("x = 2", ZeroDivisionError), ("x = 3", ConfigError)):
+        with pytest.raises(error):
+            env.step(python_call(code))
+    assert env.unwrapped.conversation == lookahead
+    conversation, *_, info = env.step(python_call("print('x' in globals())"))
+    assert contents(conversation) == [python_call("print('x' in globals())", "First.\n"), "False"]
+    assert (info["saar"]["phase"], info["turn"], len(env.raw_turns)) == ("shallow", 1, 2)
+
+
+@pytest.mark.parametrize("tool_format", ["python", "hermes"])
+def test_a_thinking_tag_in_a_correction_is_part_of_its_code(sandbox, tool_format):
+    write = get_tool_format(tool_format).render
+    env = SAARWrapper(gym.make("CleanerArithmetic-v0", sandbox=sandbox, tool_format=tool_format), similarity_threshold=0)
+    env.reset(seed=0)
+    for code in ("prnt('a')", "prin('</think>')"):
+        env.step(write("<think>x</think>\n" if "think" in code else "Multiply.\n", code))
+    conversation, *_, info = env.step(write("", "print('</think>')"))
+    assert contents(conversation) == [write("Multiply.\n", "print('</think>')"), "</think>"]
+    assert (info["saar"]["phase"], info["saar"]["attempts"]) == ("shallow", 2)
+    env.close()
+
+
+@pytest.mark.parametrize("options", ["x", 5, [("saar", True)]])
+def test_options_that_are_no_mapping_are_refused(make_env, options):
+    with pytest.raises(ConfigError, match="options must be a dict such as"):
+        make_env().reset(options=options)
 
 
 def test_it_wraps_conversations_and_only_once(make_env):
