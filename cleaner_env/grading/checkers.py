@@ -6,6 +6,7 @@ sandbox of its own, which the judged program never enters, for data files are no
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
 from cleaner_env.errors import DataError, InfrastructureError
-from cleaner_env.grading.comparison import same_output
+from cleaner_env.grading.comparison import lines, same_output, words
 
 if TYPE_CHECKING:
     from cleaner_env.sandbox.protocol import Sandbox
@@ -25,13 +26,13 @@ _TOLERANCE: Final = "tolerance:"
 
 
 def _any_line_order(actual: str, expected: str) -> bool:
-    return same_output("\n".join(sorted(_lines(actual))), "\n".join(sorted(_lines(expected))))
+    return same_output("\n".join(sorted(lines(actual))), "\n".join(sorted(lines(expected))))
 
 
 def _any_word_order(actual: str, expected: str) -> bool:
-    left, right = _lines(actual), _lines(expected)
+    left, right = lines(actual), lines(expected)
     return len(left) == len(right) and all(
-        same_output(" ".join(sorted(a.split())), " ".join(sorted(b.split()))) for a, b in zip(left, right, strict=True)
+        same_output(" ".join(sorted(words(a))), " ".join(sorted(words(b)))) for a, b in zip(left, right, strict=True)
     )
 
 
@@ -53,15 +54,36 @@ def check_checker(checker: object) -> None:
     """Refuses what is neither a name nor a source.
 
     Raises:
-        DataError: There is no such checker.
+        DataError: There is no such checker, or its source does not define ``check`` with three parameters.
     """
-    if isinstance(checker, str) and (checker in CHECKERS or _SOURCE_MARK in checker or _tolerance(checker) is not None):
+    if isinstance(checker, str) and _SOURCE_MARK in checker:
+        _check_source(checker)
+        return
+    if isinstance(checker, str) and (checker in CHECKERS or _tolerance(checker) is not None):
         return
     names = ", ".join(CHECKERS)
     raise DataError(
         f"unknown checker {str(checker)[:80]!r}; choose one of {names}, tolerance:X, or give the source of check(input, "
         "output, expected)"
     )
+
+
+def _check_source(source: str) -> None:
+    try:
+        tree = ast.parse(source)
+        compile(tree, "checker", "exec", 0, True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise DataError(f"the source of the checker cannot be compiled: {error}") from None
+    found = [node.args for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
+    if not found or not _takes_three(found[-1]):
+        raise DataError(f"the source of the checker must define check(input, output, expected), got {source[:80]!r}")
+
+
+def _takes_three(parameters: ast.arguments) -> bool:
+    """Whether a function can be called with three arguments."""
+    most = len(parameters.posonlyargs) + len(parameters.args)
+    least = most - len(parameters.defaults)
+    return least <= 3 and (most >= 3 or parameters.vararg is not None) and None not in parameters.kw_defaults
 
 
 def passes(checker: str, given: str, actual: str, expected: str, sandbox: Sandbox) -> bool:
@@ -108,10 +130,6 @@ def _decimals(line: str) -> list[Decimal] | None:
     return None if any(number.is_snan() for number in numbers) else numbers  # Such a number cannot even be compared.
 
 
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.strip().split("\n")]
-
-
 def _tolerance(checker: str) -> float | None:
     if not checker.startswith(_TOLERANCE):
         return None
@@ -123,7 +141,7 @@ def _tolerance(checker: str) -> float | None:
 
 
 def _close_output(actual: str, expected: str, tolerance: float) -> bool:
-    left, right = ([line.split() for line in _lines(text)] for text in (actual, expected))
+    left, right = ([words(line) for line in lines(text)] for text in (actual, expected))
     return len(left) == len(right) and all(
         len(a) == len(b) and all(_close(x, y, tolerance) for x, y in zip(a, b, strict=True))
         for a, b in zip(left, right, strict=True)

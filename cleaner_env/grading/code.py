@@ -5,7 +5,7 @@ The last closed Python block is the answer. `cleaner_env.grading.judge` runs it,
 * Programs read standard input and are judged by standard output.
 * Functions are called with JSON arguments, one to a line of the input, as a method of ``Solution`` where that is defined,
   else by name. Names that such problems take for granted (``List``, ``deque``, ``inf``, ...) are in scope, what is printed
-  is ignored, and a tuple equals the JSON list.
+  is ignored, a tuple equals the JSON list, and integers may have any number of digits.
 
 `cleaner_env.grading.comparison` says what counts as equal, `cleaner_env.grading.checkers` what else a problem may declare.
 """
@@ -120,7 +120,7 @@ def judge_code(
         blocks = python_blocks(without_thinking(response))
         if not blocks.closed:
             return Judgement(Grade("incorrect" if blocks.unclosed else "no_answer"))
-        code = blocks.closed[-1]
+        code = blocks.closed[-1].removeprefix("\ufeff")
     options = {"total_limit_s": total_limit_s, "stop_early": stop_early, "compatible": compatible}
     try:
         if judge is not None:

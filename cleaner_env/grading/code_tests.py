@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from keyword import iskeyword
+from typing import Any, Final
 
 from cleaner_env.errors import DataError
 from cleaner_env.grading.checkers import check_checker
 from cleaner_env.grading.comparison import read_json
 
 __all__ = ["CodeTest", "CodeTests", "read_arguments"]
+
+_LIMITS: Final = {"time_limit_s": (0.01, 3600), "memory_mb": (16, 2**20)}
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,14 @@ class CodeTests:
     Attributes:
         tests: At least one test.
         function: Name of the function or method to call, ``None`` for programs that read standard input.
-        time_limit_s: Seconds on the clock for one test.
-        memory_mb: MiB of memory for one test.
-        checker: How outputs are compared: the name of one of `cleaner_env.grading.checkers.CHECKERS`, or the source of a
-            function ``check(input, output, expected)`` for problems with several right outputs.
+        time_limit_s: Seconds on the clock for one test, 0.01 to 3600.
+        memory_mb: MiB of memory for one test, 16 to 1048576.
+        checker: How outputs of programs are compared: the name of one of `cleaner_env.grading.checkers.CHECKERS`, or the
+            source of a function ``check(input, output, expected)`` for problems with several right outputs.
 
     Raises:
-        DataError: There is no test, a limit is no positive number, the function's name is no identifier, a functional test
-            is not JSON, or there is no such checker.
+        DataError: There is no test, a limit is no number in its range, the function's name is no identifier, a functional
+            test is not JSON, there is no such checker, or a function has one.
     """
 
     tests: tuple[CodeTest, ...]
@@ -54,15 +56,17 @@ class CodeTests:
     def __post_init__(self) -> None:
         if not self.tests:
             raise DataError("a programming problem needs at least one test, got none")
-        for name in ("time_limit_s", "memory_mb"):
+        for name, (least, most) in _LIMITS.items():
             value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < value < math.inf:
-                raise DataError(f"{name} must be a positive number, got {str(value)[:80]!r}")
+            if type(value) not in (int, float) or not least <= value <= most:
+                raise DataError(f"{name} must be a number from {least} to {most}, got {_shown(value)}")
         check_checker(self.checker)
         if self.function is None:
             return
-        if not isinstance(self.function, str) or not self.function.isidentifier():
-            raise DataError(f"the function to call must be an identifier, got {str(self.function)[:80]!r}")
+        if not isinstance(self.function, str) or not self.function.isidentifier() or iskeyword(self.function):
+            raise DataError(f"the function to call must be an identifier, got {_shown(self.function)}")
+        if self.checker != "exact":
+            raise DataError(f"values of functions are compared as JSON, without a checker; got {_shown(self.checker)}")
         for number, test in enumerate(self.tests, 1):
             try:
                 read_arguments(test)
@@ -118,7 +122,14 @@ def read_arguments(test: CodeTest) -> list[Any]:
     return [read_json(line) for line in test.input.split("\n") if line.strip()]
 
 
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:80]
+    except ValueError:
+        return "an integer of thousands of digits"
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise DataError(f"input and output of a test must be text, got {str(value)[:80]!r}")
+        raise DataError(f"input and output of a test must be text, got {_shown(value)}")
     return value

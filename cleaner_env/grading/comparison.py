@@ -2,7 +2,7 @@
 
 Output is compared line by line; blank lines around it and spaces around a line do not count. Within a line, words separated
 by space must be equal, upper and lower case told apart, except that two decimal numbers are equal when their exact values
-are (``0.50`` and ``0.5``); there is no tolerance.
+are (``0.50`` and ``0.5``); there is no tolerance. Space is that of ASCII; a no-break space is part of a word.
 
 Values are JSON. Numbers are compared exactly, unless the expected one is written with a fraction: then a difference of 1e-5
 or of one part in 1e9 is allowed. Booleans equal booleans only.
@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
+from string import whitespace
 from typing import Any
 
-__all__ = ["read_json", "same_output", "same_value"]
+__all__ = ["lines", "read_json", "same_output", "same_value", "words"]
 
+_WORD = re.compile(r"\S+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 
 
@@ -27,11 +29,21 @@ def same_output(actual: str, expected: str) -> bool:
         >>> same_output("0.50\\n3 2.0", "0.5\\n3 2\\n"), same_output("YES", "Yes"), same_output("1 2", "1\\n2")
         (True, False, False)
     """
-    actual_lines, expected_lines = actual.strip().split("\n"), expected.strip().split("\n")
+    actual_lines, expected_lines = lines(actual), lines(expected)
     return len(actual_lines) == len(expected_lines) and all(
-        left == right or _same_words(left.split(), right.split())
+        left == right or _same_words(words(left), words(right))
         for left, right in zip(actual_lines, expected_lines, strict=True)
     )
+
+
+def lines(text: str) -> list[str]:
+    """Returns the lines of an output, without space around each and blank lines around all."""
+    return [line.strip(whitespace) for line in text.strip(whitespace).split("\n")]
+
+
+def words(line: str) -> list[str]:
+    """Returns what space separates in a line."""
+    return _WORD.findall(line)
 
 
 def _same_words(actual: list[str], expected: list[str]) -> bool:

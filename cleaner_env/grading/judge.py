@@ -47,6 +47,9 @@ _BATCH_OUTPUT_BYTES: Final = 64 * 2**20
 _BATCH_INPUT_BYTES: Final = 32 * 2**20
 _LARGEST_BATCH: Final = 64
 _FILE_MB: Final = 16
+_LENGTH_BYTES: Final = 12
+_PATIENCE_S: Final = 5.0
+_OVERHEAD_S: Final = 1.0
 _SETUP_S: Final = 30.0
 
 
@@ -208,23 +211,19 @@ class _Worker:
 
     def _run_cell(self, run: _Run, batch: list[int], left_s: float) -> tuple[Execution, list[dict[str, Any]]]:
         inputs = [run.tests.tests[number].input.encode("utf-8", "replace") for number in batch]
-        spans, start = [], 0
-        for data in inputs:
-            spans.append((start, len(data)))
-            start += len(data)
+        stdin = b"".join(b"%*d%b" % (_LENGTH_BYTES, len(data), data) for data in inputs)
         order = {
             "code": run.code,
             "function": run.tests.function,
             "compatible": run.compatible,
-            "spans": spans,
             "time_limit_s": run.tests.time_limit_s,
             "output_bytes": _OUTPUT_BYTES,
             "stop_early": run.stop_early,
             **self._own,
         }
-        execution = self.session.run(
-            f"run_tests({json.dumps(order)!r})", b"".join(inputs).decode(), _limits(left_s, run.tests.memory_mb, start)
-        )
+        most_s = len(batch) * (run.tests.time_limit_s + _OVERHEAD_S) + _PATIENCE_S  # For a test may stop the runner itself.
+        limits = _limits(min(left_s, most_s), run.tests.memory_mb, len(stdin))
+        execution = self.session.run(f"run_tests({json.dumps(order)!r})", stdin.decode(), limits)
         if execution.status == "infrastructure_error":
             raise InfrastructureError(f"the sandbox failed while a program was graded: {execution.stderr}")
         return execution, _reports(execution.stdout, len(batch))

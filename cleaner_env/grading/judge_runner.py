@@ -1,7 +1,7 @@
 """Runs tests inside the sandbox: one forked process per test, from an interpreter that nothing has touched.
 
 The host sends the source of this file to a session and imports nothing from it. The runner holds no test: inputs lie in
-the cell's standard input, and each is read by the process of its own test alone. Expected outputs never come here.
+standard input, each after its length, and only the process of a test reads its own. Expected outputs never come here.
 
 The runner cannot be looked into by what it runs, and clears away what a test leaves: processes, files, shared memory.
 Standard library only.
@@ -14,6 +14,7 @@ import atexit
 import builtins
 import contextlib
 import ctypes
+import gc
 import io
 import json
 import os
@@ -51,6 +52,7 @@ import io, sys, json
 """
 _RECURSION_LIMIT = 50_000
 _LIVECODEBENCH_DIGITS = 50_000
+_LENGTH_BYTES = 12
 _OUT_OF_MEMORY = 137
 _PATIENCE_S = 5.0
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
@@ -85,29 +87,26 @@ def prepare(own_memory: bool) -> None:
     exec(_NAMES_IN_SCOPE, _names)
     _set_traceable(False)
     _ruleset = _make_ruleset(own_memory)
+    gc.freeze()  # So that what a test leaves can be collected at its end without a look at all that was here before.
 
 
 def run_tests(order: str) -> NoReturn:
     """Runs tests and writes one JSON line each: status, output and seconds.
 
     Args:
-        order: JSON with ``code``, ``function``, ``compatible``, ``spans`` (where in standard input each test's input lies),
-            ``time_limit_s``, ``output_bytes``, ``stop_early``, and ``own_memory`` and ``own_ipc``, which say whether shared
-            memory is this session's alone.
+        order: JSON with ``code``, ``function``, ``compatible``, ``time_limit_s``, ``output_bytes``, ``stop_early``, and
+            ``own_memory`` and ``own_ipc``, which say whether shared memory is this session's alone.
     """
     task = _loads(order)
     _set_traceable(False)
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _make_limits_final()
-    if _ruleset >= 0 and _libc is not None:
-        _libc.syscall(_SYS_RESTRICT_SELF, _ruleset, 0)
     try:
-        for start, length in task["spans"]:
-            result = _run_test(task, start, length)
-            _write_all(1, _dumps(result).encode() + b"\n")
-            if task["stop_early"] and result["status"] != "ok":
+        while length := os.read(0, _LENGTH_BYTES):
+            if not _run_test(task, int(length)) and task["stop_early"]:
                 break
+            os.lseek(0, int(length), os.SEEK_CUR)
             _clear_away(task)
     except DirtyError:
         pass
@@ -167,12 +166,13 @@ def _allow(ruleset: int, path: str, access: int, hidden: list[str]) -> None:
         os.close(fd)
 
 
-def _run_test(task: dict[str, Any], start: int, length: int) -> dict[str, Any]:
+def _run_test(task: dict[str, Any], length: int) -> bool:
+    """Runs a test and reports; returns whether it ended well, and keeps nothing, for the next is forked from here."""
     reading, writing = os.pipe()
     started = time.monotonic()
     pid = os.fork()
     if pid == 0:
-        _run_child(task, start, length, writing)
+        _run_child(task, length, writing)
     os.close(writing)
     output, cause = _collect(pid, reading, started + task["time_limit_s"], task["output_bytes"])
     os.close(reading)
@@ -185,7 +185,9 @@ def _run_test(task: dict[str, Any], start: int, length: int) -> dict[str, Any]:
     if cause is None and status:
         cause = "oom" if os.WIFEXITED(status) and os.WEXITSTATUS(status) == _OUT_OF_MEMORY else "error"
     text = output.decode("utf-8", "replace") if cause is None else ""
-    return {"status": cause or "ok", "output": text, "seconds": time.monotonic() - started}
+    report = {"status": cause or "ok", "output": text, "seconds": time.monotonic() - started}
+    _write_all(1, _dumps(report).encode() + b"\n")
+    return cause is None
 
 
 def _collect(pid: int, reading: int, deadline: float, limit: int) -> tuple[bytes, str | None]:
@@ -262,10 +264,10 @@ def _clear_away(task: dict[str, Any]) -> None:
                 else:
                     os.remove(path)
         if task["own_ipc"] and _libc is not None:
-            for kind, remove in (("shm", _libc.shmctl), ("msg", _libc.msgctl), ("sem", _remove_semaphores)):
+            for kind, remove in (("shm", _libc.shmctl), ("msg", _libc.msgctl), ("sem", _libc.semctl)):
                 for identifier in _system_v(kind):
-                    remove(identifier, _IPC_RMID, None)
-    except (OSError, KeyError):
+                    remove(identifier, *((0,) if kind == "sem" else ()), _IPC_RMID, None)
+    except (OSError, KeyError, RecursionError):
         raise DirtyError from None
 
 
@@ -278,16 +280,14 @@ def _system_v(kind: str) -> list[int]:
         return []
 
 
-def _remove_semaphores(identifier: int, command: int, nothing: None) -> None:
-    assert _libc is not None
-    _libc.semctl(identifier, 0, command, nothing)
-
-
-def _run_child(task: dict[str, Any], start: int, length: int, writing: int) -> NoReturn:
+def _run_child(task: dict[str, Any], length: int, writing: int) -> NoReturn:
     code = 1
     try:
         os.setsid()
-        data = _read_span(start, length)
+        if _ruleset >= 0 and _libc is not None:
+            _libc.syscall(_SYS_RESTRICT_SELF, _ruleset, 0)
+        data = os.pread(0, length, os.lseek(0, 0, os.SEEK_CUR))
+        assert len(data) == length
         os.dup2(_input_of(data), 0)
         nothing = os.open(os.devnull, os.O_RDWR)
         result = 3
@@ -297,8 +297,8 @@ def _run_child(task: dict[str, Any], start: int, length: int, writing: int) -> N
         os.closerange(4 if task["function"] else 3, 512)
         _open_streams()
         _set_traceable(True)
-        if task["compatible"] and hasattr(sys, "set_int_max_str_digits"):
-            sys.set_int_max_str_digits(_LIVECODEBENCH_DIGITS)
+        if (task["compatible"] or task["function"]) and hasattr(sys, "set_int_max_str_digits"):
+            sys.set_int_max_str_digits(_LIVECODEBENCH_DIGITS if task["compatible"] else 0)  # JSON's integers have no limit.
         if task["function"]:
             code = _run_function(task, data, result)
         elif task["compatible"]:
@@ -315,17 +315,6 @@ def _run_child(task: dict[str, Any], start: int, length: int, writing: int) -> N
         os._exit(code)
 
 
-def _read_span(start: int, length: int) -> bytes:
-    parts = []
-    while length:
-        part = os.pread(0, length, start)
-        if not part:
-            raise OSError("the input is cut off")
-        parts.append(part)
-        start, length = start + len(part), length - len(part)
-    return b"".join(parts)
-
-
 def _input_of(data: bytes) -> int:
     """Returns a descriptor to read the bytes from; the one with all inputs is given up for it."""
     if hasattr(os, "memfd_create"):
@@ -339,9 +328,13 @@ def _input_of(data: bytes) -> int:
 
 
 def _open_streams() -> None:
-    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8")  # noqa: SIM115
-    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding="utf-8", newline="\n")  # noqa: SIM115
-    sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), encoding="utf-8", errors="replace")  # noqa: SIM115
+    """Opens the standard streams as the interpreter does, ``sys.__stdout__`` and its like included."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        buffer: Any = open(fd, "wb" if fd else "rb", closefd=False)  # noqa: SIM115
+        buffer.raw.name = f"<{name}>"
+        stream: Any = io.TextIOWrapper(buffer, "utf-8", "backslashreplace" if fd == 2 else "strict", "\n" if fd else None)
+        stream.mode = "w" if fd else "r"
+        sys.__dict__.update({name: stream, f"__{name}__": stream})
     sys.argv[:] = ["main.py"]
 
 
@@ -432,10 +425,17 @@ class _StandInInput:
 
 
 def _shut_down() -> None:
-    """Does what the interpreter does at its end, as far as a program can notice."""
+    """Does what the interpreter does at its end, as far as a program can notice, in that order."""
     getattr(threading, "_shutdown")()  # noqa: B009 - waits for threads that are no daemons
     atexit._run_exitfuncs()
-    sys.stdout.flush()
+    if sys.stdout is not None and not getattr(sys.stdout, "closed", False):
+        sys.stdout.flush()
+    gc.collect()  # Puts what is alive in order; else the next one may close a file before its buffer is written.
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    sys.modules.pop("__main__", None)
+    gc.collect()
+    with contextlib.suppress(Exception):
+        sys.__stdout__.flush()  # type: ignore[union-attr]
 
 
 def _write_all(fd: int, data: bytes) -> None:

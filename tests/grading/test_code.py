@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -73,6 +75,75 @@ def test_programs_may_do_what_programs_do(code, sandbox):
     assert verdict(code, DOUBLE, sandbox) == "correct"
 
 
+FAST_IO = """
+import os, sys
+from io import BytesIO, IOBase
+class FastIO(IOBase):
+    newlines = 0
+    def __init__(self, file):
+        self._fd = file.fileno()
+        self.buffer = BytesIO()
+        self.writable = "x" in file.mode or "r" not in file.mode
+        self.write = self.buffer.write if self.writable else None
+    def readline(self):
+        while self.newlines == 0:
+            b = os.read(self._fd, max(os.fstat(self._fd).st_size, 8192))
+            self.newlines = b.count(b"\\n") + (not b)
+            ptr = self.buffer.tell()
+            self.buffer.seek(0, 2), self.buffer.write(b), self.buffer.seek(ptr)
+        self.newlines -= 1
+        return self.buffer.readline()
+    def flush(self):
+        if self.writable:
+            os.write(self._fd, self.buffer.getvalue())
+            self.buffer.truncate(0), self.buffer.seek(0)
+class IOWrapper(IOBase):
+    def __init__(self, file):
+        self.buffer = FastIO(file)
+        self.flush = self.buffer.flush
+        self.writable = self.buffer.writable
+        self.write = lambda s: self.buffer.write(s.encode())
+        self.readline = lambda: self.buffer.readline().decode()
+sys.stdin, sys.stdout = IOWrapper(sys.stdin), IOWrapper(sys.stdout)
+input = lambda: sys.stdin.readline().rstrip("\\r\\n")
+print(len(input()))
+"""
+SAYS = "class A:\n    def __del__(self):\n        print(says)\na, says = A(), 2\n"
+IDIOMS = {
+    "a new wrapper of the output": "sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8'); print(input())",
+    "a detached output": "sys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8'); print(input())",
+    "a new wrapper of the input": "sys.stdin = io.TextIOWrapper(sys.stdin.buffer, encoding='utf-8'); print(input())",
+    "names and modes": "print([(s.name, s.mode, s.buffer.raw.name) for s in (sys.stdin, sys.stdout, sys.stderr)])",
+    "the first streams": "print(sys.stdin is sys.__stdin__, sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__)",
+    "the usual fast template": FAST_IO,
+    "a file on the output": "w = open(1, 'w'); w.write('1')",
+    "a file on the output and a function": "w = open(1, 'w')\ndef f():\n    w.write('1')\nf()",
+    "a file on the output in a cycle": "class W:\n    pass\nw = W(); w.w, w.f = w, open(1, 'w'); w.f.write('1')",
+    "a buffer on the output": "f = io.BufferedWriter(io.FileIO(1, 'w')); f.write(b'1')",
+    "an output that is put away": "o = sys.stdout; sys.stdout = io.StringIO(); print(1); o.write('1')",
+    "an output that is replaced": "sys.stdout = open(1, 'w', closefd=False); print(1); sys.__stdout__.write('2')",
+    "a finalizer": SAYS,
+    "a finalizer in a cycle": SAYS + "a.a = a",
+    "a finalizer and an early exit": SAYS + "print(1); sys.exit()",
+    "a finalizer and a closed output": SAYS + "print(1); sys.stdout.close()",
+    "a finalizer after all others": SAYS
+    + "import atexit; atexit.register(print, 1); threading.Thread(target=print).start()",
+    "a generator's end": "def g():\n    try:\n        yield\n    finally:\n        print(1)\nx = g(); next(x)",
+    "a closed output": "print(1); sys.stdout.close()",
+    "no output": "sys.stdout = None; print(1)",
+}
+IDIOMS = {name: f"import io, sys, threading\n{code}" for name, code in IDIOMS.items()} | {"a mark": "\ufeffprint(1)"}
+
+
+@pytest.mark.parametrize("idiom", IDIOMS)
+def test_programs_do_what_they_do_under_python(idiom, sandbox, tmp_path):
+    path, given_input = tmp_path / "main.py", "é\n"
+    path.write_text(IDIOMS[idiom], encoding="utf-8")
+    python = [sys.executable, "-I", "-X", "utf8", str(path)]
+    plain = subprocess.run(python, input=given_input, capture_output=True, encoding="utf-8", check=True)
+    assert verdict(IDIOMS[idiom], outputs(plain.stdout, given_input), sandbox) == "correct"
+
+
 def test_standard_input_is_read_line_by_line(sandbox):
     code = "import sys\nread = sys.stdin.buffer.readline\nprint(sum(int(read()) for _ in range(int(read()))))"
     assert verdict(code, outputs("35\n", "3\n10\n20\n5\n"), sandbox) == "correct"
@@ -95,6 +166,10 @@ def test_standard_input_is_read_line_by_line(sandbox):
         ("", "1", False),
         ("١٢", "12", False),
         ("1_000", "1000", False),
+        ("a\u00a0b", "a b", False),
+        ("a\u3000b", "a b", False),
+        ("a\u00a0", "a", False),
+        ("a \t\x0c b\x0b", "a b", True),
         ("nan", "nan", True),
         ("nan", "NaN", False),
         ("1e999999999", "1e999999999", True),
@@ -120,7 +195,7 @@ def test_how_output_is_compared(written, expected, same, sandbox):
         ("def f():\n    return 2", call("f", "", "2.0")),
         ("def f(n):\n    return list(range(n))", call("f", "50000", str(list(range(50000))))),
         ("json = dumps = 5\ndef f():\n    return deque([3]).pop() + gcd(4, 6)", call("f", "", "5")),
-        ("def f():\n    return 10**4000", call("f", "", "1" + "0" * 4000)),
+        ("def f(n):\n    return n // 10", call("f", "1" + "0" * 6000, "1" + "0" * 5999)),
     ],
 )  # fmt: skip
 def test_functions_that_return_the_right_value(code, tests, sandbox):
@@ -256,6 +331,16 @@ def test_tests_survive_json():
         ({"tests": [{"input": "1"}]}, "tests must be"),
         ({"tests": [{"input": "1", "output": 2}]}, "must be text"),
         ({"tests": [{"input": "1", "output": "1"}], "fn_name": "f(1)"}, "identifier"),
+        ({"tests": [{"input": "1", "output": "1"}], "fn_name": "class"}, "identifier"),
+        ({"tests": [{"input": "1", "output": "1"}], "fn_name": "f", "checker": "any_case"}, "without a checker"),
+        ({"tests": [{"input": "1", "output": "1"}], "time_limit_s": 1e308}, "from 0.01 to 3600, got 1e"),
+        ({"tests": [{"input": "1", "output": "1"}], "time_limit_s": 10**400}, "from 0.01 to 3600, got 1000"),
+        ({"tests": [{"input": "1", "output": "1"}], "time_limit_s": 10**5000}, "from 0.01 to 3600, got an integer"),
+        ({"tests": [{"input": "1", "output": "1"}], "time_limit_s": 1e-9}, "from 0.01 to 3600"),
+        ({"tests": [{"input": "1", "output": "1"}], "time_limit_s": float("nan")}, "from 0.01 to 3600, got nan"),
+        ({"tests": [{"input": "1", "output": "1"}], "time_limit_s": True}, "from 0.01 to 3600, got True"),
+        ({"tests": [{"input": "1", "output": "1"}], "memory_mb": 0.5}, "from 16 to 1048576, got 0.5"),
+        ({"tests": [{"input": "1", "output": "1"}], "memory_mb": 10**12}, "from 16 to 1048576"),
         ({"tests": [{"input": "{", "output": "1"}], "fn_name": "f"}, "test 1 .* not JSON"),
         ({"tests": [{"input": "1", "output": "NaN"}], "fn_name": "f"}, "test 1 .* not JSON"),
     ],

@@ -141,11 +141,49 @@ def test_nothing_is_left_for_the_next_test(what, sandbox):
         assert statuses(judge, LOOKS + LEAVES_SOMETHING[what], tests) == ["AC"] * 3
 
 
-def test_the_runner_cannot_be_stopped_for_good(contained):
+@pytest.mark.parametrize("rules", ["", "_ruleset = -1"], ids=["rules of the kernel", "a kernel without them"])
+def test_the_runner_cannot_be_stopped_for_good(rules, contained):
     code = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP); print(2 * int(input()))"
     with Judge(contained) as judge:
-        assert "AC" not in statuses(judge, code, numbers(3), total_limit_s=1.5, stop_early=False)
         assert statuses(judge, "print(2 * int(input()))", numbers(3)) == ["AC"] * 3
+        assert judge._idle[0].session.run(rules).ok
+        assert statuses(judge, code, replace(numbers(1), time_limit_s=0.5), total_limit_s=1e6)[0] in ("RE", "TLE")
+        assert statuses(judge, "print(2 * int(input()))", numbers(3)) == ["AC"] * 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Landlock")
+def test_the_runner_cannot_be_signalled(contained):
+    if ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) < 6:
+        pytest.skip("this kernel's Landlock does not keep signals in")
+    code = """
+import os
+try:
+    os.kill(os.getppid(), 0)
+    print("reached")
+except PermissionError:
+    print(2 * int(input()))
+"""
+    with Judge(contained) as judge:
+        assert statuses(judge, code, numbers(3)) == ["AC"] * 3
+
+
+SEEN_BEFORE = """
+import gc, sys
+seen, frame = [], sys._getframe()
+while frame:
+    seen.append(str(frame.f_locals))
+    frame = frame.f_back
+seen += [str(thing) for thing in gc.get_objects() if isinstance(thing, (dict, list, tuple)) and thing is not seen]
+n = int(input())
+others = [str(mark) for k in range(1, 5) if k != n for mark in (24_690 + 13 * k, 41_927 + 1_111 * k)]
+print(24_690 + 13 * n, [other for other in others if any(other in text for text in seen)])
+"""
+
+
+def test_a_test_sees_nothing_of_those_before_it(judge):
+    """Neither what they wrote nor how many bytes they read."""
+    tests = tuple(CodeTest(f"{k}\n".ljust(41_927 + 1_111 * k), f"{24_690 + 13 * k} []") for k in range(1, 5))
+    assert statuses(judge, SEEN_BEFORE, CodeTests(tests, time_limit_s=30)) == ["AC"] * 4
 
 
 def test_limits_cannot_be_raised(contained):
@@ -354,6 +392,7 @@ def check(input, output, expected):
         ("any_line_order", "", "b\\nb", "a\nb", "WA"),
         ("any_word_order", "", "2 1\\n3", "1 2\n3", "AC"),
         ("any_word_order", "", "2 2\\n3", "1 2\n3", "WA"),
+        ("any_word_order", "", "2\u00a01\\n3", "1 2\n3", "WA"),
         ("any_case", "", "Yes", "YES", "AC"),
         ("exact", "", "Yes", "YES", "WA"),
         ("tolerance:1e-6", "", "0.3333333", "0.33333334", "AC"),
@@ -379,6 +418,29 @@ def test_unknown_checkers_are_refused(checker):
         CodeTests((CodeTest("", ""),), checker=checker)
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def check(i, o, e:", "cannot be compiled"),
+        ("def check(i, o, e):\n    return True\nreturn 1", "cannot be compiled"),
+        ("def check(i, o, e):\n    return '\0'", "cannot be compiled"),
+        ("def check(i, o):\n    return True", "must define check"),
+        ("def check(i, o, e, f):\n    return True", "must define check"),
+        ("def check(i, o, e, *, f):\n    return True", "must define check"),
+        ("class A:\n    def check(i, o, e):\n        return True", "must define check"),
+        ("# def check(input, output, expected)", "must define check"),
+        ("def check(i, *others, f=1):\n    return True", None),
+        ("import re\ndef check(i, o, e, f=1, /):\n    return True", None),
+    ],
+)
+def test_sources_that_no_output_could_pass_are_refused(source, message):
+    if message is None:
+        assert CodeTests((CodeTest("", ""),), checker=source).checker == source
+    else:
+        with pytest.raises(DataError, match=message):
+            CodeTests((CodeTest("", ""),), checker=source)
+
+
 _LONG_INTEGERS = "incorrect" if hasattr(sys, "set_int_max_str_digits") else "correct"
 
 
@@ -400,7 +462,7 @@ def block(code):
         (
             "class Solution:\n    def f(self, n):\n        return 10**5000",
             CodeTests((CodeTest("1", "1" + "0" * 5000),), "f"),
-            _LONG_INTEGERS,
+            "correct",
             "correct",
         ),
         ("print('sNaN 2')", CodeTests((CodeTest("", "3 2"),)), "incorrect", "incorrect"),
