@@ -73,9 +73,11 @@ def _tests(truth: object) -> dict[str, Any]:
     inputs, outputs, function = truth["inputs"], truth["outputs"], truth.get("fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         return {"tests": None}
-    as_text = _arguments if function else _plain
+    if function and all(isinstance(output, list) and len(output) == 1 for output in outputs):
+        outputs = [json.dumps(output[0]) for output in outputs]  # Files that wrap values in a list do so in every test.
+    read_input, read_output = (_arguments, _value) if function else (_plain, _plain)
     pairs = zip(inputs, outputs, strict=True)
-    tests = [{"input": as_text(given), "output": _value(output, function)} for given, output in pairs]
+    tests = [{"input": read_input(given), "output": read_output(output)} for given, output in pairs]
     return {"tests": tests, "fn_name": function}
 
 
@@ -88,10 +90,6 @@ def _plain(given: object) -> object:
     return "\n".join(map(str, given)) if isinstance(given, list) else given
 
 
-def _value(output: object, function: object) -> object:
-    """Returns what a function has to return as JSON; files wrap it in a list of one."""
-    if not function:
-        return _plain(output)
-    if isinstance(output, str):
-        return output
-    return json.dumps(output[0] if isinstance(output, list) and len(output) == 1 else output)
+def _value(output: object) -> object:
+    """Returns what a function has to return as JSON; text is that already."""
+    return output if isinstance(output, str) else json.dumps(output)

@@ -91,10 +91,12 @@ def test_a_tool_format_that_answers_would_be_mistaken_for_is_refused():
         (official([{"input": "1"}], []), "input, output and testtype"),
         (official([{**STDIN[0], "input": 1}], []), "input and output of a test must be text, got 1"),
         (official(STDIN, [{**STDIN[0], "output": None}]), "input and output of a test must be text, got None"),
+        (official([{"testtype": "stdin", "input": "1"}], []), "tests must be"),
         (official(["x"], []), "input, output and testtype"),
         (official(FUNCTIONAL, []), "func_name"),
         (official(FUNCTIONAL, [], metadata="{"), "func_name"),
         (official(FUNCTIONAL, [], metadata='{"func_name": "f()"}'), "identifier"),
+        (official(FUNCTIONAL, [], metadata='{"func_name": "class"}'), "identifier"),
         (official([{**FUNCTIONAL[0], "input": "{"}], [], metadata='{"func_name": "f"}'), "not JSON"),
         (official(STDIN, [], public_test_cases="{"), "public_test_cases is not JSON"),
         (official(STDIN, [], public_test_cases="{}"), "public_test_cases must be a list"),
@@ -104,6 +106,18 @@ def test_a_tool_format_that_answers_would_be_mistaken_for_is_refused():
         ({"question": "Double it.", "tests": "x"}, "tests must be"),
         ({"question": "Double it.", "tests": [{"input": "1", "output": "1"}], "time_limit_s": "soon"}, "time_limit_s"),
         ({"question": "Double it.", "tests": [{"input": "1", "output": "1"}], "time_limit_s": -1}, "time_limit_s"),
+        (
+            {"question": "Double it.", "tests": [{"input": "1", "output": "1"}], "time_limit_s": 1e308},
+            "number from 0.01 to 3600",
+        ),
+        (
+            {"question": "Double it.", "tests": [{"input": "1", "output": "1"}], "memory_mb": 0.5},
+            "number from 16 to 1048576",
+        ),
+        (
+            {"question": "Double it.", "tests": [{"input": "1", "output": "1"}], "checker": "def check(i,o,e:"},
+            "cannot be compiled",
+        ),
     ],
 )
 def test_malformed_records_are_refused_with_the_line(tmp_path, record, message):
@@ -132,3 +146,23 @@ def test_windows_of_a_local_file(tmp_path):
     path.write_text(json.dumps(official(STDIN, [], contest_date="soon")))
     with pytest.raises(DataError, match="line 1: contest_date must begin with a date"):
         get_task("livecodebench").load(str(path), "2025-01-01..2025-01-31")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "values"),
+    [
+        ([[3], [4]], ["3", "4"]),
+        ([[[3, 4]], [[3]]], ["[3, 4]", "[3]"]),
+        ([[3, 4], [3]], ["[3, 4]", "[3]"]),
+        ([["3"], [""]], ['"3"', '""']),
+        (["3", "[4]"], ["3", "[4]"]),
+        ([3, True], ["3", "true"]),
+    ],
+)
+def test_values_of_functions_in_the_schema_of_verl(tmp_path, outputs, values):
+    """Whether they are wrapped in a list is decided for all tests of a problem."""
+    truth = {"inputs": [[1, [2]], [3, [4]]], "outputs": outputs, "fn_name": "f"}
+    row = {"prompt": [{"role": "user", "content": "Write f."}], "reward_model": {"ground_truth": truth}}
+    tests = CodeTests.from_json(load(tmp_path, row).answer)
+    assert [test.output for test in tests.tests] == values
+    assert [test.input for test in tests.tests] == ["1\n[2]", "3\n[4]"]
