@@ -236,6 +236,14 @@ for thing in gc.get_objects():
         except Exception:
             pass
 """
+WRITE_AT_THE_END = f"""
+class A:
+    def __del__(self):
+        exec({WRITE_EVERYWHERE!r})
+        os._exit(0)
+a = A()
+print(0)
+"""
 FORGERIES = {
     "an exit code": "import os; os._exit(0)",
     "a marker": "print('AC'); print('correct'); print('{\"status\": \"ok\"}')",
@@ -246,6 +254,9 @@ FORGERIES = {
     "the runner killed": "import os, signal; os.kill(os.getppid(), signal.SIGKILL)",
     "everyone killed": "import os, signal; os.kill(-1, signal.SIGKILL)",
     "the runner's functions replaced": REPLACE_FUNCTIONS,
+    "the runner's form, at the very end": WRITE_AT_THE_END,
+    "the end replaced": "import atexit, gc, os\ngc.collect = atexit._run_exitfuncs = lambda *a: os._exit(0)\nprint(0)",
+    "no streams": "import sys\nsys.stdout = sys.__stdout__ = sys.stdin = sys.__stdin__ = None",
 }
 
 
