@@ -14,7 +14,7 @@ from cleaner_env.grading.comparison import read_json
 
 __all__ = ["CodeTest", "CodeTests", "read_arguments"]
 
-_LIMITS: Final = {"time_limit_s": (0.01, 3600), "memory_mb": (16, 2**20)}
+_LIMITS: Final = {"time_limit_s": (0.01, 3600), "memory_mb": (1, 2**20)}
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class CodeTests:
         tests: At least one test.
         function: Name of the function or method to call, ``None`` for programs that read standard input.
         time_limit_s: Seconds on the clock for one test, 0.01 to 3600.
-        memory_mb: MiB of memory for one test, 16 to 1048576.
+        memory_mb: MiB of memory for one test, 1 to 1048576.
         checker: How outputs of programs are compared: the name of one of `cleaner_env.grading.checkers.CHECKERS`, or the
             source of a function ``check(input, output, expected)`` for problems with several right outputs.
 

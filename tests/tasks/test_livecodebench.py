@@ -112,7 +112,7 @@ def test_a_tool_format_that_answers_would_be_mistaken_for_is_refused():
         ),
         (
             {"question": "Double it.", "tests": [{"input": "1", "output": "1"}], "memory_mb": 0.5},
-            "number from 16 to 1048576",
+            "number from 1 to 1048576",
         ),
         (
             {"question": "Double it.", "tests": [{"input": "1", "output": "1"}], "checker": "def check(i,o,e:"},
