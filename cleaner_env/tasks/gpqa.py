@@ -120,7 +120,8 @@ class GPQATask(Task):
 
     def grade(self, problem: Problem, turn: str, sandbox: Sandbox | None = None) -> Grade:
         del sandbox
-        return grade_choice(turn, problem.answer, ascii_uppercase[: len(problem.metadata["options"])])
+        options = problem.metadata["options"]
+        return grade_choice(turn, problem.answer, ascii_uppercase[: len(options)], options)
 
     def _from_question(self, identifier: str, question: Question) -> Problem:
         return self._problem(identifier, question.prompt, (question.correct, *question.incorrect), question.domain)

@@ -36,6 +36,7 @@ from cleaner_env.errors import ConfigError, DataError
 @pytest.fixture
 def config(tmp_path):
     return GRPOConfig(
+        deterministic=True,
         steps=2,
         runs=str(tmp_path),
         name="run",

@@ -57,7 +57,7 @@ def logged(run: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 def test_a_run_killed_at_random_moments_gives_what_an_undisturbed_one_gives(
     tmp_path: Path, model_directory: Path, parity_env: str
 ) -> None:
-    options = [*OPTIONS, f"env.id={parity_env}"]
+    options = [*OPTIONS, f"env.id={parity_env}", "deterministic=true"]
     shutil.copytree(model_directory, tmp_path / "model")
     assert finish(start(tmp_path, "model=model", "name=whole", *options))[0] == 0
     moments = random.Random(0)
@@ -77,6 +77,45 @@ def test_a_run_killed_at_random_moments_gives_what_an_undisturbed_one_gives(
     assert logged(run) == logged(tmp_path / "runs" / "whole")
     assert len({line["loss/grad_norm"] for line in logged(run)[0][1:]}) == 6
     assert [path.name for path in sorted((run / "checkpoints").iterdir())] == [f"step-{n:06d}" for n in range(1, 7)]
+
+
+def test_a_run_killed_at_random_moments_loses_no_finished_episode(
+    tmp_path: Path, model_directory: Path, parity_env: str
+) -> None:
+    options = [*OPTIONS, f"env.id={parity_env}", "steps=4", "save_every=2", "rollout.problems=4", "rollout.group_size=4"]
+    shutil.copytree(model_directory, tmp_path / "model")
+    moments = random.Random(1)
+    run = tmp_path / "runs" / "killed"
+    process = start(tmp_path, "model=model", "name=killed", *options)
+    finished: dict[str, Any] = {}
+    for _ in range(2):
+        seen = sum(path.stat().st_size for path in run.glob("*.jsonl"))
+        while process.poll() is None and sum(path.stat().st_size for path in run.glob("*.jsonl")) == seen:
+            time.sleep(0.01)
+        time.sleep(moments.random() * 0.5)
+        process.kill()
+        finish(process)
+        journal = run / "journal.jsonl"
+        lines = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
+        for episode in map(json.loads, lines):
+            said = [turn["action"]["text"] for turn in episode["turns"]]
+            assert finished.setdefault(f"{episode['step']} {episode['stream']}", said) == said
+        process = start(tmp_path, "--resume", "runs/killed")
+    code, errors = finish(process)
+    assert code == 0 or "all steps are taken already" in errors, errors
+    assert not (run / "journal.jsonl").exists()
+    metrics, episodes = logged(run)
+    assert [line["step"] for line in metrics] == list(range(5))
+    assert len(episodes) == 4 * 16 + 3 * 2
+    # The journal counts the steps taken before an episode, the record those with it.
+    kept = {
+        f"{episode['step'] - (episode['phase'] == 'train')} {episode['stream']}": [
+            turn["action"] for turn in episode["turns"]
+        ]
+        for episode in episodes
+    }
+    assert len(finished) > 4
+    assert {name: kept[name] for name in finished} == finished
 
 
 @pytest.mark.parametrize(

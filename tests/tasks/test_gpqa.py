@@ -71,6 +71,16 @@ def test_the_official_columns(tmp_path):
     assert problem.metadata["domain"] == "Physics"
 
 
+def test_the_text_of_the_option_is_no_other_answer(tmp_path):
+    path = tmp_path / "gpqa.jsonl"
+    options = ["A", "Only B is wrong", "K -> Na", "NOR gate"]
+    lines = [{"question": f"Which, {n}?", "options": options, "answer_index": n} for n in range(4)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    task = get_task("gpqa")
+    for problem, text in zip(task.load(str(path)).problems, options, strict=True):
+        assert task.grade(problem, f"Answer: {problem.answer}) {text}").verdict == "correct"
+
+
 @pytest.mark.parametrize("answer", ["B", "b", "two"])
 def test_listed_options(tmp_path, answer):
     path = tmp_path / "a.jsonl"
