@@ -11,14 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from torch.utils.checkpoint import checkpoint
 
 from cleaner_env.agents.grpo_config import LearnerConfig
 from cleaner_env.agents.loss import ActionTokens, grpo_loss, importance_weights, kl_estimates, token_weights
 from cleaner_env.agents.scoring import masked_logprobs
 from cleaner_env.errors import ConfigError
+from cleaner_env.extras import optional_packages
+
+with optional_packages("training"):
+    import torch
+    from torch.utils.checkpoint import checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleaner_env.agents.grpo_config import LoRAConfig
 from cleaner_env.errors import ConfigError
+from cleaner_env.extras import optional_packages
 
 if TYPE_CHECKING:
     import torch
@@ -30,14 +31,13 @@ def add_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> None:
         seed: Of the adapters' random half; the model's own random state is left alone.
 
     Raises:
-        ConfigError: ``peft`` is not installed, or the model has adapters already.
+        ConfigError: The model has adapters already.
+        MissingExtraError: ``peft`` is not installed.
     """
     import torch
 
-    try:
+    with optional_packages("lora.rank"):
         from peft import LoraConfig, inject_adapter_in_model
-    except ImportError:
-        raise ConfigError("lora.rank needs peft; install it with: pip install 'cleaner-env[lora]'") from None
     if adapter_weights(model):
         raise ConfigError("the model has adapters already")
     with torch.random.fork_rng():

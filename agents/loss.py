@@ -22,9 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-import torch
-
 from cleaner_env.agents.grpo_config import ImportanceConfig, LossConfig
+from cleaner_env.extras import optional_packages
+
+with optional_packages("training"):
+    import torch
 
 __all__ = [
     "ActionTokens",

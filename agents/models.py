@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cleaner_env.errors import ConfigError, ModelError
+from cleaner_env.extras import optional_packages
 
 if TYPE_CHECKING:
     import torch
@@ -37,11 +38,13 @@ def load_model(directory: str | Path, dtype: str | torch.dtype = "auto", device:
 
     Raises:
         ModelError: The directory is none, or does not hold a whole model; the message is one line that says which part.
+        MissingExtraError: torch or transformers is not installed.
     """
     directory = Path(directory)
     _check_layout(directory)
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    with optional_packages("loading a model"):
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
     if dtype != "auto" and not isinstance(getattr(torch, str(dtype).removeprefix("torch."), None), torch.dtype):
         raise ModelError(f"dtype must be auto or a torch dtype such as bfloat16, got {dtype!r}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
-from torch.utils.checkpoint import checkpoint
-
 from cleaner_env.errors import ConfigError
+from cleaner_env.extras import optional_packages
+
+with optional_packages("training"):
+    import torch
+    from torch.utils.checkpoint import checkpoint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch.nn.functional import cross_entropy
 
 from cleaner_env.conversation import Conversation
 from cleaner_env.errors import ConfigError
+from cleaner_env.extras import optional_packages
+
+with optional_packages("training"):
+    import torch
+    from torch.nn.functional import cross_entropy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -18,6 +18,7 @@ __all__ = [
     "DataError",
     "InfrastructureError",
     "InvalidActionError",
+    "MissingExtraError",
     "ModelError",
     "SandboxError",
     "UsageError",
@@ -34,6 +35,10 @@ class UsageError(CleanerError, ValueError):
 
 class ConfigError(UsageError):
     """An option is unknown, or its value is of the wrong type or out of range."""
+
+
+class MissingExtraError(ConfigError, ImportError):
+    """A package that only an extra brings is not installed; the message says how to install it."""
 
 
 class DataError(UsageError):

@@ -73,16 +73,15 @@ def doctor() -> None:
 
     Exit code 1 where not even the local sandbox runs a cell.
     """
-    import importlib.util
     import platform
     import sys
 
     from cleaner_env import __version__
+    from cleaner_env.extras import EXTRAS, missing_packages
 
     typer.echo(f"cleaner-env        {__version__}, Python {platform.python_version()}, {sys.platform} {platform.machine()}")
-    extras = {"llm": "transformers", "gguf": "gguf", "data": "pyarrow", "docker": "docker"}
-    missing = [extra for extra, module in extras.items() if importlib.util.find_spec(module) is None]
-    typer.echo(f"extras             {', '.join(extra for extra in extras if extra not in missing) or 'none'}")
+    missing = [extra for extra in EXTRAS if missing_packages(extra)]
+    typer.echo(f"extras             {', '.join(extra for extra in EXTRAS if extra not in missing) or 'none'}")
     for extra in missing:
         typer.echo(f"                   without {extra}; for it: pip install 'cleaner-env[{extra}]'")
     works = [_try(backend) for backend in ("local", "docker")]

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from cleaner_env.errors import ConfigError, SandboxError
+from cleaner_env.extras import require_package
 from cleaner_env.sandbox import engine
 from cleaner_env.sandbox.asynchronous import in_thread
 from cleaner_env.sandbox.channel import Channel
@@ -54,7 +55,8 @@ class DockerSandbox:
         engine_wait_s: Seconds to wait for an engine that does not answer, so that its restart is survived.
 
     Raises:
-        ConfigError: An option has the wrong type, or the ``docker`` package is missing.
+        ConfigError: An option has the wrong type.
+        MissingExtraError: The ``docker`` package is not installed.
     """
 
     name = "docker"
@@ -70,6 +72,7 @@ class DockerSandbox:
         reuse: bool = True,
         engine_wait_s: float = 30.0,
     ) -> None:
+        require_package("docker", "the docker sandbox")
         if isinstance(preload, str) or not all(isinstance(module, str) for module in preload):
             raise ConfigError(f"preload must be a sequence of module names, got {preload!r}")
         for option, value, kind in (

@@ -7,7 +7,7 @@ import stat
 from typing import Any, Final
 from urllib.parse import quote
 
-from cleaner_env.errors import ConfigError
+from cleaner_env.extras import optional_packages
 from cleaner_env.sandbox.container import OWNER_LABEL, remove_container
 from cleaner_env.sandbox.engine_socket import LOOK_TIMEOUT_S, NoEngineError, check_engine, connected, socket_path
 from cleaner_env.sandbox.owner import Owner
@@ -38,15 +38,11 @@ def connect() -> Any:
     """Returns the low-level client of the ``docker`` package.
 
     Raises:
-        ConfigError: The package is not installed.
+        MissingExtraError: The package is not installed.
         NoEngineError: No engine answers.
     """
-    try:
+    with optional_packages("the docker sandbox"):
         import docker
-    except ImportError:
-        raise ConfigError(
-            "the docker sandbox needs the docker package; install it with: pip install 'cleaner-env[docker]'"
-        ) from None
     check_engine()  # The package leaves an open socket behind for each attempt that fails.
     try:
         return docker.from_env(timeout=_TIMEOUT_S).api
