@@ -29,7 +29,7 @@ else:
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["dump_toml", "load_config"]
+__all__ = ["describe_fault", "dump_toml", "load_config"]
 
 Config = TypeVar("Config")
 _NONE: Final = "none"
@@ -192,17 +192,22 @@ def _may_be_none(hint: object) -> bool:
     return any(kind in (types.NoneType, Any) for kind in _alternatives(hint))
 
 
+def describe_fault(error: ErrorDetails) -> str:
+    """Says in one line what pydantic found wrong with a value, and which value that was."""
+    reason = error.get("ctx", {}).get("error")
+    if isinstance(reason, ValueError):  # raised by a check of ours, or of Typer's, that names the value
+        return str(reason).rstrip(".")
+    return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {json.dumps(error['input'])[:_SHOWN]}"
+
+
 def _one_line(errors: Sequence[ErrorDetails]) -> str:
     error = errors[0]
     option = ".".join(str(part) for part in error["loc"])
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    reason = error.get("ctx", {}).get("error")
-    if isinstance(reason, ValueError):  # a dataclass's own __post_init__, which names its field and value
-        return f"{option}: {reason}{more}" if option else f"{reason}{more}"
     if error["type"] == "missing":
         return f"{option} has no default and must be given{more}"
-    message = error["msg"][:1].lower() + error["msg"][1:]
-    return f"{option}: {message}, got {json.dumps(error['input'])[:_SHOWN]}{more}"
+    fault = describe_fault(error)
+    return f"{option}: {fault}{more}" if option else f"{fault}{more}"
 
 
 def _as_toml(value: Any, hint: object, path: tuple[str, ...]) -> Any:

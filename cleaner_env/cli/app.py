@@ -6,7 +6,8 @@ Exit codes: 0 done; 1 the infrastructure failed; 2 a wrong option or input; 130 
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Final
+import sys
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -14,26 +15,36 @@ from typer.core import TyperGroup
 from cleaner_env import __version__
 from cleaner_env.cli import data, evaluate, models, replay, sandbox, sft, train, view
 from cleaner_env.errors import CleanerError, InfrastructureError
+from cleaner_env.extras import optional_packages
 
 __all__ = ["app", "main"]
 
 _INTERRUPTED: Final = 130
+# Typer brings the parser along in some releases and imports it in others; this is its base of errors in either.
+_ParserError: Final[type[Exception]] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 
 class _ErrorsAsLines(TyperGroup):
     """Reports what the user can mend in one red line; a traceback is for faults of this package, or for CLEANER_DEBUG=1."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         try:
-            return super().invoke(ctx)
-        except CleanerError as error:
+            with optional_packages("this command"):
+                code = super().main(*args, **{**kwargs, "standalone_mode": False})
+        except (CleanerError, _ParserError) as error:
             if os.environ.get("CLEANER_DEBUG") == "1":
                 raise
-            typer.secho(f"error: {_one_line(error)}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(1 if isinstance(error, InfrastructureError) else 2) from None
-        except KeyboardInterrupt:
+            # A command that was given nothing has shown its help, and has no more to say.
+            if line := _one_line(_parser_fault(error) if isinstance(error, _ParserError) else str(error)):
+                typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)
+            code = 1 if isinstance(error, InfrastructureError) else 2
+        except (KeyboardInterrupt, typer.Abort):
+            code = _INTERRUPTED
+        if code == _INTERRUPTED:
             typer.secho("interrupted", fg=typer.colors.YELLOW, err=True)
-            raise typer.Exit(_INTERRUPTED) from None
+        sys.exit(code)
 
 
 app = typer.Typer(
@@ -78,8 +89,27 @@ def _cleaner(
     """Train and evaluate language models that use a Python tool, on episodes whose failed calls are purified."""
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _parser_fault(error: Any) -> str:
+    """Says what is wrong with the command line, which value it was, and where to read on; "" where help was shown."""
+    fault = error.format_message().rstrip(".")
+    if isinstance(error.__cause__, ValueError):
+        from pydantic import ValidationError
+
+        from cleaner_env.config import describe_fault
+
+        if isinstance(error.__cause__, ValidationError):
+            fault = fault.replace(error.message.rstrip("."), describe_fault(error.__cause__.errors()[0]))
+    fault = fault[:1].lower() + fault[1:]
+    context = getattr(error, "ctx", None)
+    if not fault or context is None:
+        return fault
+    if hasattr(error, "option_name") and any("OPTION=VALUE" in (param.metavar or "") for param in context.command.params):
+        fault += "; options of a run are written without dashes, such as steps=3"
+    return f"{fault}; see {context.command_path} --help"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cleaner_env.errors import ConfigError
+from cleaner_env.extras import require_package
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +52,8 @@ def train(
     if resume is not None and config is not None:
         raise ConfigError(f"a resumed run has its own options; leave out --config {config}, or give single options")
     if resume is not None and not (resume / "config.toml").is_file():
-        raise ConfigError(f"{resume} is no run folder, it has no config.toml")
+        fault = "is no run folder, it has no config.toml" if resume.exists() else "does not exist"
+        raise ConfigError(f"{resume} {fault}; give the folder that the run printed, such as runs/20260131-120000")
     resolved = load_config(GRPOConfig, config if resume is None else resume / "config.toml", options or [])
     if dry_run:
         typer.echo(dump_toml(resolved), nl=False)
@@ -64,6 +66,8 @@ def train(
     # All of this before the cold start, which takes a minute or two.
     device = resolve_device(resolved.device)
     check_trackers(resolved.trackers)
+    if resolved.lora.rank:
+        require_package("peft", "lora.rank")
     check_environments(resolved)
     with TrainingProgress() as progress, ExitStack() as stack:
         resumed = stack.enter_context(RunFolder.reopen(resume)) if resume is not None else None

@@ -129,11 +129,32 @@ def test_a_malformed_problem_file_is_named_with_its_line(tmp_path: Path) -> None
     assert "2" in message.replace(str(exam), "")
 
 
-def test_usage_errors() -> None:
-    for arguments in (["fly"], ["eval", "--policy"], ["models", "fetch", "gpt5"], ["eval", "--episodes", "many"]):
-        done = cleaner(*arguments)
-        assert done.returncode == 2
-        assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["fly"], "no such command 'fly'; see cleaner --help"),
+        (["models", "fetch", "gpt5"], "invalid value for 'name': 'gpt5' is not one of 'smollm2'; see cleaner models fetch"),
+        (["eval", "--policy"], "option '--policy' requires an argument"),
+        (["eval", "--policy", "noisy", "more"], "(more); see cleaner eval --help"),
+        (["eval", "--episodes", "many"], "'--episodes': input should be a valid integer"),
+        (["eval", "--episodes", "many"], ', got "many"; see cleaner eval --help'),
+        (["replay"], "missing argument 'run'; see cleaner replay --help"),
+        (["train", "--steps", "3"], "no such option: --steps"),
+        (["train", "--steps", "3"], "options of a run are written without dashes, such as steps=3"),
+        (["train", "steps", "3"], "an override must read option=value, such as seed=1, got 'steps'"),
+        (["train", "--resume", "runs/none"], "runs/none does not exist; give the folder"),
+        (["train", "--resume", "."], ". is no run folder, it has no config.toml"),
+    ],
+)
+def test_usage_errors_are_one_line(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    assert expected in refused(*arguments, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [[], ["models"], ["sandbox"], ["data"]])
+def test_nothing_to_do_shows_the_help(arguments: list[str]) -> None:
+    done = cleaner(*arguments)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "Usage: cleaner" in done.stdout
 
 
 def test_infrastructure_errors_have_exit_code_1(tmp_path: Path) -> None:
