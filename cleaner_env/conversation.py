@@ -187,6 +187,14 @@ def decode_conversation(value: Sequence[Mapping[str, Any]]) -> Conversation:
         raise ValueError(f"not an encoded conversation: {error!r}") from error
 
 
+_LISTS: Final[dict[str, tuple[type, ...]]] = {
+    "token_ids": (int,),
+    "logprobs": (float, int, type(None)),
+    "offsets": (int,),
+    "grafted": (bool,),
+}
+
+
 def _encode_content(content: str) -> str | dict[str, object]:
     if not isinstance(content, Completion):
         return content
@@ -203,4 +211,15 @@ def _encode_content(content: str) -> str | dict[str, object]:
 def _decode_content(value: str | Mapping[str, Any]) -> str:
     if isinstance(value, str):
         return value
-    return Completion(**{**value, "logprobs": [nan if value is None else value for value in value["logprobs"]]})
+    for name, types in _LISTS.items():
+        if not isinstance(value[name], list) or not all(type(item) in types for item in value[name]):
+            kinds = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
+            raise ValueError(f"{name} must be a list of {kinds}, got {value[name]!r:.40}")
+    for name in ("text", "finish_reason"):
+        if not isinstance(value[name], str):
+            raise ValueError(f"{name} must be a str, got {value[name]!r:.40}")
+    try:
+        logprobs = [nan if item is None else float(item) for item in value["logprobs"]]
+    except OverflowError:
+        raise ValueError("logprobs must be numbers that a float can hold") from None
+    return Completion(**{**value, "logprobs": logprobs})

@@ -38,14 +38,17 @@ import fcntl
 import json
 import math
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cleaner_env.conversation import Conversation, decode_conversation, encode_conversation
+from cleaner_env.conversation import Conversation, encode_conversation
 from cleaner_env.errors import ConfigError, DataError, InfrastructureError
 from cleaner_env.wrappers.purification import Turn
+from cleaner_env.wrappers.record_schema import RESERVED_KEYS, SCHEMA, read_episode
 
 if TYPE_CHECKING:
     from cleaner_env.wrappers.saar import Repair
@@ -64,8 +67,9 @@ __all__ = [
     "write_whole",
 ]
 
-SCHEMA: Final = 2
 _CHUNK: Final = 1 << 16
+_BEGIN: Final = f'{{"schema": {SCHEMA}, '.encode()
+"""What every line begins with."""
 
 
 @dataclass(frozen=True)
@@ -146,22 +150,7 @@ class EpisodeRecord:
         Raises:
             ValueError: It is no episode of this schema; the message names the key.
         """
-        if not isinstance(value, dict):
-            raise ValueError("an episode must be a JSON object")
-        _check_schema(value.get("schema"))
-        keys = {name: _checked(value, name, *_KEYS[name]) for name in _KEYS}
-        for name in ("start", "conversation"):
-            keys[name] = _conversation(keys[name], name)
-        turns = tuple(_turn(turn, f"turns[{position}]") for position, turn in enumerate(keys.pop("turns")))
-        repairs = tuple(_repair(repair, f"repairs[{position}]") for position, repair in enumerate(keys.pop("repairs")))
-        stream = keys.pop("stream")
-        return cls(
-            **keys,
-            turns=turns,
-            repairs=repairs,
-            stream=None if stream is None else tuple(stream),
-            labels={name: item for name, item in value.items() if name not in RESERVED_KEYS},
-        )
+        return cls(**read_episode(value))
 
 
 def describe_repair(repair: Repair) -> dict[str, Any]:
@@ -187,9 +176,10 @@ def episodes_file(path: str | Path) -> Path:
         ConfigError: There is none.
     """
     path = Path(path)
-    file = path / "episodes.jsonl" if path.is_dir() else path
-    if not file.is_file():
-        missing = "has no episodes.jsonl" if path.is_dir() else "does not exist"
+    is_folder = stat.S_ISDIR(_mode(path))
+    file = path / "episodes.jsonl" if is_folder else path
+    if not stat.S_ISREG(_mode(file)):
+        missing = "has no episodes.jsonl" if is_folder else "does not exist"
         raise ConfigError(f"{path} {missing}; give a run's folder, or a file that RecordEpisodes wrote")
     return file
 
@@ -198,19 +188,31 @@ def read_episodes(path: str | Path) -> Iterator[EpisodeRecord]:
     """Reads episodes one by one. The file is not trusted; a last line that a killed run left unfinished is skipped.
 
     Raises:
-        ConfigError: There is no such file.
+        ConfigError: There is no such file, or it cannot be read.
         DataError: A line is no episode; the message names the file and the line.
     """
     file = episodes_file(path)
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield EpisodeRecord.from_json(_parse(line))
-            except (ValueError, RecursionError) as error:
-                if not line.endswith(b"\n") and isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
-                    return
-                reason = "nested too deeply" if isinstance(error, RecursionError) else error
-                raise DataError(f"{file}:{number}: {reason}") from None
+    try:
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    yield EpisodeRecord.from_json(_parse(line))
+                except (ValueError, RecursionError) as error:
+                    unreadable = isinstance(error, (json.JSONDecodeError, UnicodeDecodeError))
+                    begun = number > 1 or line[: len(_BEGIN)] == _BEGIN[: len(line)]
+                    if unreadable and begun and not line.endswith(b"\n"):
+                        return
+                    raise DataError(f"{file}:{number}: {_reason(error)}") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON ({error.msg}); a file of episodes has one in every line, as RecordEpisodes writes them"
+    return str(error)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -219,17 +221,24 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     Raises:
         ConfigError: They may not.
     """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise ConfigError(f"the file for episodes must be given by its path, got {path!r:.80}")
     file = Path(path)
-    if not file.parent.is_dir():
+    if not stat.S_ISDIR(_mode(file.parent)):
         raise ConfigError(f"{file} lies in a folder that does not exist; make the folder first")
-    if not file.exists():
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise ConfigError(f"{file} is no plain file; give the path of a file for episodes, such as episodes.jsonl")
+        with file.open("rb") as lines:
+            found = lines.read(len(_BEGIN))
+    except FileNotFoundError:
         return
-    if not file.is_file():
-        raise ConfigError(f"{file} is no plain file; give the path of a file for episodes, such as episodes.jsonl")
-    begin = f'{{"schema": {SCHEMA}, '.encode()
-    with file.open("rb") as lines:
-        found = lines.read(len(begin))
-    if not begin.startswith(found):
+    except ConfigError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot write episodes to {str(file)!r}: {reason}; give another path") from None
+    if not _BEGIN.startswith(found):
         raise ConfigError(f"{file} holds something other than episodes of schema {SCHEMA}; choose another file, or move it")
 
 
@@ -257,10 +266,10 @@ def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes]) 
     Raises:
         ConfigError: It cannot be written.
     """
-    file = Path(path).resolve()  # a link is followed, not replaced
-    if file.exists() and not file.is_file():
+    file = Path(os.path.realpath(path))  # a link is followed, not replaced
+    if _mode(file) and not stat.S_ISREG(_mode(file)):
         raise ConfigError(f"cannot write {path}: it is no plain file")
-    scratch = file.with_name(f".{file.name}.{os.getpid()}")
+    scratch = file.with_name(f".{file.name[:40]}.{os.getpid()}")
     try:
         with scratch.open("wb") as pieces:
             pieces.writelines([content] if isinstance(content, bytes) else content)
@@ -268,12 +277,20 @@ def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes]) 
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
     finally:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):
+            scratch.unlink()
 
 
 def json_line(value: Mapping[str, Any]) -> bytes:
-    """Returns an object as one line of strict JSON; what is no JSON value stands as its ``repr``."""
-    text = json.dumps(plain_json(value), ensure_ascii=False, allow_nan=False, default=repr)
+    """Returns an object as one line of strict JSON; what is no JSON value stands as its ``repr``.
+
+    Raises:
+        DataError: It is nested too deeply.
+    """
+    try:
+        text = json.dumps(plain_json(value), ensure_ascii=False, allow_nan=False, default=repr)
+    except RecursionError:
+        raise DataError("an episode cannot be written: a value in it is nested too deeply") from None
     return (text + "\n").encode("utf-8", errors="backslashreplace")  # a lone surrogate becomes its JSON escape
 
 
@@ -288,6 +305,14 @@ def plain_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _mode(path: Path) -> int:
+    """What kind of file a path has, 0 where there is none or can be none of this name."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
 
 
 def _append(descriptor: int, content: bytes) -> None:
@@ -340,80 +365,3 @@ def _finite(number: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{number:.40} is no finite number")
     return value
-
-
-_TEXT: Final = (str, type(None))
-_WHOLE: Final = (int, type(None))
-_NUMBER: Final = (int, float, type(None))
-_KEYS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
-    "env_id": ("text or null", _TEXT),
-    "tool_format": ("text or null", _TEXT),
-    "problem_id": ("text or null", _TEXT),
-    "dataset": ("text or null", _TEXT),
-    "seed": ("a whole number or null", _WHOLE),
-    "stream": ("a list or null", (list, type(None))),
-    "purified": ("true or false", (bool,)),
-    "start": ("a list of messages", (list,)),
-    "turns": ("a list", (list,)),
-    "conversation": ("a list of messages", (list,)),
-    "repairs": ("a list", (list,)),
-    "reward": ("a number", (int, float)),
-    "terminated": ("true or false", (bool,)),
-    "truncated": ("true or false", (bool,)),
-    "info": ("an object", (dict,)),
-}
-RESERVED_KEYS: Final = frozenset({"schema", *_KEYS})
-"""The names that a writer's own keys cannot have."""
-_OUTCOMES: Final = ("shallow", "deep", "failed", "abandoned", None)
-
-
-def _check_schema(schema: Any) -> None:
-    if schema == SCHEMA:
-        return
-    if not isinstance(schema, int):
-        raise ValueError(f"no recorded episode: schema must be {SCHEMA}, got {schema!r:.40}")
-    way_out = "record the episodes again" if schema < SCHEMA else "update cleaner-env"
-    raise ValueError(f"an episode of schema {schema}, and this version of cleaner-env reads schema {SCHEMA}; {way_out}")
-
-
-def _checked(value: Any, name: str, wanted: str, types: tuple[type, ...], where: str = "") -> Any:
-    """Returns a key of an object, where it has one of these types; ``true`` is no number."""
-    if not isinstance(value, dict) or name not in value:
-        raise ValueError(f"{where or 'the episode'} has no {name!r}")
-    item = value[name]
-    if not isinstance(item, types) or (isinstance(item, bool) and bool not in types):
-        raise ValueError(f"{where + '.' if where else ''}{name} must be {wanted}, got {item!r:.60}")
-    return item
-
-
-def _conversation(value: list[Any], name: str) -> Conversation:
-    """Restores messages, whose roles and contents have to be texts."""
-    try:
-        conversation = decode_conversation(value)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{name} must be a list of messages: {error!s:.80}") from None
-    for message in conversation:
-        if not isinstance(message["role"], str) or not isinstance(message["content"], str):
-            raise ValueError(f"{name} must be messages of texts, got {message!r:.60}")
-    return conversation
-
-
-def _turn(value: Any, where: str) -> Turn:
-    action = _checked(value, "action", "text or a completion", (str, dict), where)
-    (message,) = _conversation([{"role": "assistant", "content": action}], f"{where}.action")
-    observation, status, error = (
-        _checked(value, name, "text or null", _TEXT, where) for name in ("observation", "tool_status", "error_type")
-    )
-    seconds = _checked(value, "seconds", "a number or null", _NUMBER, where)
-    return Turn(message["content"], observation, status, error, seconds)
-
-
-def _repair(value: Any, where: str) -> dict[str, Any]:
-    for name in ("turn", "raw_turns", "attempts", "hidden_tokens"):
-        if _checked(value, name, "a whole number", (int,), where) < 0:
-            raise ValueError(f"{where}.{name} must not be negative, got {value[name]}")
-    for name in ("similarity", "logprob_gap"):
-        _checked(value, name, "a number or null", _NUMBER, where)
-    if value.get("outcome", "") not in _OUTCOMES:
-        raise ValueError(f"{where}.outcome must be one of {_OUTCOMES}, got {value.get('outcome', '')!r:.60}")
-    return dict(value)

@@ -120,7 +120,9 @@ def test_numbers_that_json_lacks_are_null_and_arrays_are_lists():
     ("content", "told"),
     [
         (b"[]\n", "an episode must be a JSON object"),
-        (b"\n", "Expecting value"),
+        (b"\n", "no JSON .Expecting value.; a file of episodes has one in every line"),
+        (b'{"schema": 2.0}\n', "no recorded episode: schema must be 2, got 2.0"),
+        (b'{"schema": true}\n', "an episode of schema True"),
         (
             b'{"schema": 1, "raw_conversation": []}\n',
             "an episode of schema 1, .* reads schema 2; record the episodes again",
@@ -163,6 +165,7 @@ def test_what_is_no_episode_is_named_by_its_line(tmp_path, content, told):
             "similarity must",
         ),
         ("info", [], r"info must be an object, got \[\]"),
+        ("reward", 10**400, "reward must be a number, got one too large for a float"),
         ("seed", 0.5, "seed must be a whole number or null, got 0.5"),
     ],
 )
@@ -173,6 +176,30 @@ def test_a_key_of_the_wrong_kind_is_named(key, value, told):
     del without[key]
     with pytest.raises(ValueError, match=f"the episode has no '{key}'"):
         EpisodeRecord.from_json(without)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("token_ids", ["q"], "token_ids must be a list of int, got"),
+        ("token_ids", "q", "token_ids must be a list of int, got"),
+        ("token_ids", [True], "token_ids must be a list of int, got"),
+        ("offsets", [0.5], "offsets must be a list of int, got"),
+        ("logprobs", ["x"], "logprobs must be a list of float or int or null, got"),
+        ("logprobs", [10**400], "logprobs must be numbers that a float can hold"),
+        ("grafted", ["no"], "grafted must be a list of bool, got"),
+        ("text", ["4"], "text must be a str, got"),
+        ("finish_reason", [], "finish_reason must be a str, got"),
+    ],
+)
+def test_a_completion_of_other_kinds_is_refused(key, value, told):
+    good = line(record(text=Completion("4", (1,), (-0.5,), (0,))), turns=[])
+    action = {"text": "4", "token_ids": [1], "logprobs": [-1], "offsets": [0], "grafted": [False], "finish_reason": "stop"}
+    turn = {"observation": None, "tool_status": None, "error_type": None, "seconds": None}
+    read = EpisodeRecord.from_json({**good, "turns": [{**turn, "action": action}]})
+    assert read.turns[0].action.logprobs == (-1.0,)
+    with pytest.raises(ValueError, match=rf"turns\[0\].action must be a list of messages: {told}"):
+        EpisodeRecord.from_json({**good, "turns": [{**turn, "action": {**action, key: value}}]})
 
 
 @given(st.recursive(JSON, lambda inner: st.dictionaries(st.sampled_from([*line(record())]), inner), max_leaves=20))
@@ -201,6 +228,41 @@ def test_a_last_line_that_lacks_its_newline_only_is_kept(tmp_path):
     assert list(read_episodes(file)) == [record("whole")]
     append_records(file, [record("next").as_json()])
     assert [read.problem_id for read in read_episodes(file)] == ["whole", "next"]
+
+
+@pytest.mark.parametrize("content", [b"hello", b"{", b'{"schema": 2', b"\x89PNG", b'{"schema": 2, "env_id"'])
+def test_a_first_line_is_unfinished_only_where_it_begins_like_an_episode(tmp_path, content):
+    file = tmp_path / "episodes.jsonl"
+    file.write_bytes(content)
+    if content.startswith(b"{"):
+        assert list(read_episodes(file)) == []
+    else:
+        with pytest.raises(DataError, match=r"episodes\.jsonl:1: "):
+            list(read_episodes(file))
+
+
+def test_what_cannot_be_read_or_written_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read /proc/self/mem: Input/output error"):
+        list(read_episodes("/proc/self/mem"))
+    with pytest.raises(ConfigError, match="does not exist"):
+        episodes_file("x" * 300)
+    for path in (None, 5, b"episodes.jsonl", "a\0b", "x" * 300):
+        with pytest.raises(ConfigError, match=r"given by its path, got|cannot write episodes to"):
+            check_writable(path)
+    with pytest.raises(ConfigError, match="File name too long"):
+        write_whole(tmp_path / ("x" * 300), b"")
+    with pytest.raises(ConfigError, match="Not a directory"):
+        write_whole("/dev/null/page.html", b"")
+    write_whole(tmp_path / ("x" * 255), b"")
+    assert [len(file.name) for file in tmp_path.iterdir()] == [255]
+
+
+def test_a_value_that_is_nested_too_deeply_is_told():
+    nested = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(DataError, match="nested too deeply"):
+        json_line(record().as_json() | {"info": {"deep": nested}})
 
 
 def append_many(file, writer, go):
