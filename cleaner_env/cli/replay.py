@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,10 @@ def replay(
     ] = "characters",
     max_retries: Annotated[int, typer.Option(help="Corrections tried for one error.")] = 3,
     strategy: Annotated[str, typer.Option(help="saar, shallow, deep, mask or none.")] = "saar",
+    on_errors: Annotated[
+        str | None,
+        typer.Option(help="Errors that are repaired, such as error,timeout,malformed.", show_default="all of the model's"),
+    ] = None,
     recorded: Annotated[
         str, typer.Option(help="Which episodes: all, those purified while they were recorded, or the raw ones.")
     ] = "all",
@@ -41,16 +46,20 @@ def replay(
 
     Neither a model nor a sandbox is needed, since a record has everything that was said. The answer holds as far as the
     agent would have said the same: after another decision it would have seen another history.
+
+    A record does not say by which rule it was purified: give the options that differed from the defaults then, or they
+    count among the changes.
     """
-    from cleaner_env.wrappers.purifier import PurificationRule
+    from cleaner_env.wrappers.purifier import MODEL_ERRORS, PurificationRule
     from cleaner_env.wrappers.records import episodes_file, json_line, read_episodes, write_whole
     from cleaner_env.wrappers.replay import ReplayReport, replay_episode
 
     if recorded not in ("all", "purified", "raw"):
         raise ConfigError(f"--recorded must be all, purified or raw, got {recorded!r}")
-    rule = PurificationRule(strategy, threshold, max_retries, similarity)
+    errors = MODEL_ERRORS if on_errors is None else on_errors.split(",")
+    rule = PurificationRule(strategy, threshold, max_retries, similarity, errors)
     file = episodes_file(run)
-    if out is not None and out.exists():
+    if out is not None and os.path.lexists(out):
         raise ConfigError(f"{out} exists; give a new file with --out")
     report = ReplayReport()
     lines = []
@@ -70,12 +79,11 @@ def replay(
 
 def _print_tables(run: str, rule: PurificationRule, report: ReplayReport) -> None:
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
     how = f"{rule.strategy}, threshold {rule.similarity_threshold:g}, {rule.similarity}, {rule.max_retries} retries"
-    console.print(f"{escape(run)}, replayed with {how}", highlight=False)
+    console.print(f"{_printable(run)}, replayed with {how}", highlight=False)
     table = Table("repairs", "recorded", "replayed")
     for outcome in ("shallow", "deep", "failed", "abandoned", "unfinished"):
         table.add_row(outcome, f"{report.before[outcome]:,}", f"{report.after[outcome]:,}")
@@ -89,5 +97,12 @@ def _print_tables(run: str, rule: PurificationRule, report: ReplayReport) -> Non
         table = Table("problem", "turn", "recorded as", "would be", "similarity", title="for example", title_justify="left")
         for change in report.examples:
             score = "-" if change.similarity is None else f"{change.similarity:.2f}"
-            table.add_row(escape(str(change.problem_id)), str(change.turn), change.before, change.after, score)
+            table.add_row(_printable(str(change.problem_id)), str(change.turn), change.before, change.after, score)
         console.print(table)
+
+
+def _printable(text: str) -> str:
+    """Text of somebody else's for a terminal, without what would steer it."""
+    from rich.markup import escape
+
+    return escape("".join(character if character.isprintable() else "?" for character in text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated
 
@@ -43,9 +43,13 @@ def view(
     if out.resolve() == file.resolve():
         raise ConfigError(f"{out} holds the episodes; give another file with --out")
     episodes = read_episodes(file)
+    first = list(islice(episodes, 1))
+    episodes = chain(first, episodes)
     page = build_page(deque(episodes, limit) if last else islice(episodes, limit), str(run))
     more = next(episodes, None) is not None
     write_whole(out, page.encode("ascii"))
+    if not first:
+        typer.echo(f"{file} has no episodes yet", err=True)
     if more:
         typer.echo(f"shows the first {limit:,} episodes; --last shows the last ones, --limit more", err=True)
     typer.echo(out)

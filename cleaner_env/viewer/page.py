@@ -82,27 +82,35 @@ def _episode(record: EpisodeRecord, texts: _Texts) -> dict[str, Any]:
     info = record.info
     tool_format = TOOL_FORMATS.get(record.tool_format or "")
     seconds = [turn.seconds for turn in record.turns if turn.seconds is not None]
+    total = sum(seconds)
     return {
         "problem": record.problem_id or "",
         "result": _result(record),
         "purified": record.purified,
         "reward": record.reward,
-        "labels": {name: value for name, value in record.labels.items() if isinstance(value, (str, int, float))},
-        "facts": {
-            "environment": record.env_id,
-            "data set": record.dataset,
-            "seed": record.seed,
-            "stream": None if record.stream is None else ", ".join(map(str, record.stream)),
-            "end": info.get("stop_condition") or (None if record.finished else "given up"),
-            "answer": info.get("extracted_answer"),
-            "tool calls": info.get("tool_calls"),
-            "tool errors": info.get("tool_errors"),
-            "hidden tokens": _saar(info).get("hidden_tokens"),
-            "seconds in steps": round(math.fsum(seconds), 3) if seconds else None,
-        },
+        "labels": _scalars(record.labels),
+        "facts": _scalars(
+            {
+                "environment": record.env_id,
+                "data set": record.dataset,
+                "seed": record.seed,
+                "stream": None if record.stream is None else ", ".join(map(str, record.stream)),
+                "end": info.get("stop_condition") or (None if record.finished else "given up"),
+                "answer": info.get("extracted_answer"),
+                "tool calls": info.get("tool_calls"),
+                "tool errors": info.get("tool_errors"),
+                "hidden tokens": _saar(info).get("hidden_tokens"),
+                "seconds in steps": round(total, 3) if seconds and math.isfinite(total) else None,
+            }
+        ),
         "start": _messages(record.start, texts),
         "rows": [_row(row, texts, tool_format) for row in align(record)],
     }
+
+
+def _scalars(facts: dict[str, Any]) -> dict[str, Any]:
+    """What can be shown in a line: others may have put anything there."""
+    return {name: fact for name, fact in facts.items() if isinstance(fact, (str, int, float))}
 
 
 def _saar(info: dict[str, Any]) -> dict[str, Any]:
