@@ -2,7 +2,7 @@ r"""Grades a response whose answer is a mathematical expression, with Math-Verif
 
 The answer is the last closed box, else the last ``Answer:`` line, as for integers. Integers are compared here; everything
 else in a process of its own, for a short expression such as ``9^{9^{9^9}}`` can take all time and memory there is. That
-process has a memory limit, and is killed and replaced when it does not answer in time.
+process has limits on memory and time, and a fork of it stands in at once when one of them ends it.
 
 `cleaner_env.grading.expression_worker` says what counts as equal.
 """
@@ -15,6 +15,7 @@ import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -24,14 +25,14 @@ from typing import Final
 
 from cleaner_env.errors import ConfigError, DataError, InfrastructureError
 from cleaner_env.grading.extraction import answer_lines, boxes, peel, without_thinking
-from cleaner_env.grading.integer import parse_integer
 from cleaner_env.grading.verdict import Grade
 
 __all__ = ["grade_expression", "same_expression"]
 
 _MAX_CHARACTERS: Final = 1_000
 _START_S: Final = 60.0
-_BARE: Final = re.compile(r"[+-]?[0-9]+")
+_GRACE_S: Final = 2.0
+_BARE: Final = re.compile(r"[+-]?[0-9]{1,300}")
 
 
 def grade_expression(response: str, gold: str, time_limit_s: float = 2.5) -> Grade:
@@ -77,10 +78,9 @@ def same_expression(answer: str, gold: str, time_limit_s: float = 2.5) -> bool:
     left, right = peel(answer), peel(gold)
     if left == right:
         return bool(left)
-    first, second = parse_integer(answer), parse_integer(gold)
-    if first is not None and second is not None and (_BARE.fullmatch(left) or _BARE.fullmatch(right)):
-        return first == second
-    return _worker.same(left, right, time_limit_s)
+    if _BARE.fullmatch(left) and _BARE.fullmatch(right):
+        return int(left) == int(right)
+    return _worker.same(answer, gold, time_limit_s)
 
 
 class _Worker:
@@ -95,11 +95,11 @@ class _Worker:
         with self._lock:
             process = self._living()
             assert process.stdin is not None
-            request = json.dumps({"answer": answer, "gold": gold}).encode() + b"\n"
+            request = json.dumps({"answer": answer, "gold": gold, "time_limit_s": time_limit_s}).encode() + b"\n"
             try:
                 process.stdin.write(request)
                 process.stdin.flush()
-                reply = _read_line(process, time_limit_s)
+                reply = _read_line(process, time_limit_s + _GRACE_S)
             except OSError:
                 reply = None
             if reply is None:
@@ -111,7 +111,8 @@ class _Worker:
         process, self._process = self._process, None
         if process is None or self._owner != os.getpid():
             return
-        process.kill()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # With its fork, which ends by itself where the process did.
         process.wait()
         for stream in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):

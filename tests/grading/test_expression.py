@@ -162,6 +162,15 @@ def test_a_comparison_that_explodes_is_killed_in_time(bomb):
     assert verdict(r"\frac{1}{2}", "0.5") == "correct"
 
 
+def test_a_comparison_that_is_killed_does_not_cost_the_next_one_a_start():
+    assert verdict(r"\frac{1}{2}", "0.5") == "correct"
+    process = expression._worker._process
+    assert verdict(r"9^{9^{9^{9}}}", r"\frac{1}{2}", time_limit_s=0.5) == "incorrect"
+    assert verdict(r"\frac{1}{4}", "0.25") == "correct"
+    assert expression._worker._process is process
+    assert process.poll() is None
+
+
 def test_a_killed_worker_is_replaced():
     assert verdict(r"\frac{1}{2}", "0.5") == "correct"
     expression._worker._process.kill()
