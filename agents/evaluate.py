@@ -63,6 +63,7 @@ class Evaluation:
     Attributes:
         env_id: The environment.
         dataset: Name and short fingerprint of the data set.
+        split: The split of it that was asked for; ``None`` where its default was played.
         problems: Problems in the data set.
         saar: Whether failed calls were purified.
         seed: The seed of everything random.
@@ -72,6 +73,7 @@ class Evaluation:
 
     env_id: str
     dataset: str
+    split: str | None
     problems: int
     saar: bool
     seed: int
@@ -85,7 +87,7 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns all but the episodes, as plain JSON values."""
-        head = {name: getattr(self, name) for name in ("env_id", "dataset", "problems", "saar", "seed")}
+        head = {name: getattr(self, name) for name in ("env_id", "dataset", "split", "problems", "saar", "seed")}
         numbers = asdict(self.summary)
         return {**head, "accuracy": numbers.pop("success"), **numbers}
 
@@ -130,6 +132,8 @@ def evaluate(
     parallel = player.parallel_episodes if isinstance(player, LanguageModel) else 1
     envs = [make_env(env_id, saar, env_options, saar_options)]
     try:
+        # A backend that does not work at all says why here, and only once.
+        _tool_env(envs[0]).sandbox.open().close()
         dataset = _tool_env(envs[0]).dataset
         problems = len(dataset.problems)
         if episodes is None:
@@ -145,7 +149,8 @@ def evaluate(
     finally:
         for env in envs:
             env.close()
-    return Evaluation(env_id, dataset.label, problems, saar, seed, summarise(played), tuple(played))
+    split = (env_options or {}).get("split")
+    return Evaluation(env_id, dataset.label, split, problems, saar, seed, summarise(played), tuple(played))
 
 
 def make_env(

@@ -32,20 +32,21 @@ def evaluate(
     episodes: Annotated[
         int | None,
         typer.Option(
+            min=1,
             help="How many; more than there are problems repeats them.",
             show_default="every problem once; 200 where there are more than 2,000",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seeds everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seeds everything random.")] = 0,
     saar: Annotated[bool, typer.Option("--saar/--no-saar", help="Purify failed calls while evaluating.")] = False,
     tool_format: Annotated[str | None, typer.Option(help="How calls are written: hermes or python.")] = None,
-    max_turns: Annotated[int | None, typer.Option(help="Assistant turns per episode, the answer included.")] = None,
+    max_turns: Annotated[int | None, typer.Option(min=1, help="Assistant turns per episode, the answer included.")] = None,
     sandbox: Annotated[str | None, typer.Option(help="Where code runs: auto, local or docker.")] = None,
-    max_tokens: Annotated[int, typer.Option(help="Tokens per turn.")] = 512,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens per turn.")] = 512,
     context: Annotated[int, typer.Option(help="Tokens of prompt and turn together, at most the model's own.")] = 4096,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 1.0,
-    top_p: Annotated[float, typer.Option(help="Nucleus of the sampling distribution that is kept.")] = 0.6,
-    parallel: Annotated[int, typer.Option(help="Episodes played at a time.")] = 16,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 1.0,
+    top_p: Annotated[float, typer.Option(max=1, help="Nucleus of the sampling distribution that is kept.")] = 0.6,
+    parallel: Annotated[int, typer.Option(min=1, help="Episodes played at a time.")] = 16,
     out: Annotated[
         Path | None, typer.Option(help="A file that the episodes are appended to, for cleaner view and cleaner replay.")
     ] = None,
@@ -58,6 +59,10 @@ def evaluate(
     """
     if (model is None) == (policy is None):
         raise ConfigError("give either --model DIRECTORY or --policy NAME (oracle, noisy, random)")
+    if top_p <= 0:
+        raise ConfigError(f"--top-p must be above 0, got {top_p:g}")
+    if context <= max_tokens:
+        raise ConfigError(f"--context must exceed --max-tokens, which is {max_tokens}, got {context}")
     if out is not None:
         from cleaner_env.wrappers.records import append_records, check_writable
 
@@ -100,6 +105,8 @@ def _load_player(
 
     engine = TransformersEngine(network, tokenizer)
     context = min(context, engine.context_length or context)
+    if context <= max_tokens:
+        raise ConfigError(f"{model} has a context of {context} tokens; give --max-tokens below that, got {max_tokens}")
     return LanguageModel(engine, Renderer(tokenizer), sampling, context, parallel)
 
 
@@ -110,7 +117,9 @@ def _print_table(player: str, result: Evaluation) -> None:
     summary = result.summary
     table = Table(show_header=False, title=f"{player} on {result.env_id}", title_justify="left")
     rows: list[tuple[str, Any]] = [
-        ("data set", f"{result.dataset}, {result.problems:,} problems"),
+        ("data set", f"{result.dataset}, {result.problems:,} {'problem' if result.problems == 1 else 'problems'}"),
+        ("split", result.split or "the data set's default"),
+        ("seed", str(result.seed)),
         ("SAAR", "on" if result.saar else "off"),
         ("episodes", f"{summary.episodes:,}"),
         ("left out: infrastructure errors", f"{summary.infrastructure_errors:,}"),

@@ -86,7 +86,7 @@ def test_an_oracle_on_an_exam_file(tmp_path: Path) -> None:
     exam.write_text(json.dumps([{"problem": "What is 6 * 7?", "answer": 42}, {"problem": "What is 1 + 1?", "answer": "2"}]))
     done = cleaner("eval", "--policy", "oracle", "--env", "CleanerAIME-v0", "--dataset", exam)
     assert done.returncode == 0, done.stderr
-    for row in ("2 problems", "accuracy", "100.0 %", "first-attempt tool errors", "turns per episode"):
+    for row in ("2 problems", "split", "seed", "accuracy", "100.0 %", "first-attempt tool errors", "turns per episode"):
         assert row in done.stdout
     assert done.stderr == ""
 
@@ -138,6 +138,13 @@ def test_a_malformed_problem_file_is_named_with_its_line(tmp_path: Path) -> None
         (["eval", "--policy", "noisy", "more"], "(more); see cleaner eval --help"),
         (["eval", "--episodes", "many"], "'--episodes': input should be a valid integer"),
         (["eval", "--episodes", "many"], ', got "many"; see cleaner eval --help'),
+        (["eval", "--policy", "noisy", "--parallel", "0"], "'--parallel': input should be greater than or equal to 1, got"),
+        (
+            ["eval", "--policy", "noisy", "--temperature", "-1"],
+            "'--temperature': input should be greater than or equal to 0",
+        ),
+        (["eval", "--policy", "noisy", "--context", "3"], "--context must exceed --max-tokens, which is 512, got 3"),
+        (["eval", "--policy", "noisy", "--top-p", "0"], "--top-p must be above 0, got 0"),
         (["replay"], "missing argument 'run'; see cleaner replay --help"),
         (["train", "--steps", "3"], "no such option: --steps"),
         (["train", "--steps", "3"], "options of a run are written without dashes, such as steps=3"),
@@ -155,6 +162,14 @@ def test_nothing_to_do_shows_the_help(arguments: list[str]) -> None:
     done = cleaner(*arguments)
     assert (done.returncode, done.stderr) == (2, "")
     assert "Usage: cleaner" in done.stdout
+
+
+def test_a_sandbox_that_cannot_be_had_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    pytest.importorskip("docker")
+    away = f"unix://{tmp_path}/none.sock"
+    done = cleaner("eval", "--policy", "noisy", "--sandbox", "docker", "--episodes", "2", DOCKER_HOST=away)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: no Docker engine answers at {away}: ")
 
 
 def test_infrastructure_errors_have_exit_code_1(tmp_path: Path) -> None:
