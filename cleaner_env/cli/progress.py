@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from math import isnan
 from types import TracebackType
@@ -15,6 +16,7 @@ from rich.text import Text
 
 __all__ = ["TrainingProgress"]
 
+_RECENT: Final = 6
 _SHOWN: Final = (
     ("sft/loss", "loss {:.3f}"),
     ("train/reward", "reward {:.2f}"),
@@ -38,15 +40,16 @@ class TrainingProgress:
         self._console = console or Console(stderr=True)
         self._live: Live | None = None
         self._latest: dict[str, float] = {}
-        self._total = self._done = self._done_before = 0
-        self._started = time.monotonic()
+        self._total = 0
+        self._times: deque[tuple[float, int]] = deque(maxlen=_RECENT)
 
     def start(self, total: int, done: int = 0, activity: str = "training") -> None:
         """Begins ``total`` steps of an activity, of which an interrupted run took ``done``."""
         self.stop()
         self._latest = {}
-        self._total, self._done, self._done_before = total, done, done
-        self._started = time.monotonic()
+        self._total = total
+        self._times.clear()
+        self._times.append((time.monotonic(), done))
         if self._console.is_terminal:
             columns = (TextColumn(activity), BarColumn(bar_width=None), MofNCompleteColumn())
             self._bar = Progress(*columns, console=self._console, expand=True)
@@ -56,13 +59,14 @@ class TrainingProgress:
 
     def update(self, step_metrics: Mapping[str, float]) -> None:
         """Shows the metrics of a step, whose number is under ``"step"``; NaN stands for what could not be measured."""
-        self._done = int(step_metrics["step"])
+        done = int(step_metrics["step"])
+        self._times.append((time.monotonic(), done))
         self._latest |= {name: value for name, value in step_metrics.items() if not isnan(value)}
         if self._live is not None:
-            self._bar.update(self._task, completed=self._done)
+            self._bar.update(self._task, completed=done)
             self._live.update(self._screen())
         else:
-            self._print(f"step {self._done}/{self._total}  {self._status()}")
+            self._print(f"step {done}/{self._total}  {self._status()}")
 
     def message(self, text: str) -> None:
         """Prints a line that stays, above the bar."""
@@ -91,9 +95,10 @@ class TrainingProgress:
         return "  ".join([*shown, f"left {self._time_left()}"])
 
     def _time_left(self) -> str:
-        taken = self._done - self._done_before
-        if not taken:
+        """Goes by the latest steps: the first ones are slow, and what else the machine does changes."""
+        (began, done_before), (now, done) = self._times[0], self._times[-1]
+        if done == done_before:
             return "-:--"
-        seconds = round((time.monotonic() - self._started) / taken * (self._total - self._done))
+        seconds = round((now - began) / (done - done_before) * (self._total - done))
         hours, rest = divmod(seconds, 3600)
         return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"

@@ -77,3 +77,16 @@ def test_time_left(monkeypatch: pytest.MonkeyPatch, seconds: float, shown: str) 
     now += seconds
     progress.update({"step": 7})
     assert stream.getvalue() == f"step 7/10  left {shown}\n"
+
+
+def test_time_left_goes_by_the_latest_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, stream = console(terminal=False)
+    progress = TrainingProgress(target)
+    times = iter([0.0, 100.0, *(100.0 + step for step in range(1, 8))])
+    monkeypatch.setattr("cleaner_env.cli.progress.time.monotonic", lambda: next(times))
+    progress.start(20)
+    for step in range(1, 9):
+        progress.update({"step": step})
+    left = [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()]
+    assert left[0] == "31:40"
+    assert left[-1] == "0:12"
