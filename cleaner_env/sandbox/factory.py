@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import threading
@@ -38,10 +39,11 @@ def make_sandbox(name: str = "auto", **options: Any) -> Sandbox:
         ConfigError: The backend or an option is unknown, or an option's value is wrong.
     """
     _check_name(name)
-    try:
-        return BACKENDS[name](**options)
-    except TypeError as error:
-        raise ConfigError(f"unknown option for the sandbox {name!r}: {error}") from None
+    known = inspect.signature(DockerSandbox if name == "docker" else LocalSandbox).parameters
+    unknown = sorted(options.keys() - known.keys())
+    if unknown:
+        raise ConfigError(f"the sandbox {name!r} has no option {unknown[0]!r}; it has {', '.join(known)}")
+    return BACKENDS[name](**options)
 
 
 def shared_sandbox(name: str = "auto", **options: Any) -> Sandbox:

@@ -17,7 +17,10 @@ def test_an_unknown_backend_names_the_known_ones(name) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"no_such_option": 1}, "no_such_option"),
+        (
+            {"no_such_option": 1},
+            r"the sandbox 'local' has no option 'no_such_option'; it has preload, limits, .*namespaces",
+        ),
         ({"preload": "numpy"}, "'numpy'"),
         ({"preload": [1]}, r"\[1\]"),
         ({"limits": 4}, "4"),
@@ -28,6 +31,12 @@ def test_an_unknown_backend_names_the_known_ones(name) -> None:
 def test_wrong_options(options, message) -> None:
     with pytest.raises(ConfigError, match=message):
         make_sandbox("local", **options)
+
+
+@pytest.mark.parametrize("name", ["auto", "docker"])
+def test_an_unknown_option_names_those_there_are(name) -> None:
+    with pytest.raises(ConfigError, match=f"the sandbox '{name}' has no option 'wall_s'; it has .*preload, limits"):
+        make_sandbox(name, wall_s=1)
 
 
 def test_the_backend_keeps_the_contract(isolated) -> None:
