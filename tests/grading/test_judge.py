@@ -89,7 +89,8 @@ def test_one_result_per_test_unless_stopped_early(judge):
     ],
 )
 def test_how_a_test_can_end(code, status, judge):
-    tests = CodeTests((CodeTest("1\n", "2\n"), CodeTest("1\n", "2\n")), time_limit_s=1.0, memory_mb=256)
+    limit_s = 1.0 if status == "TLE" else 10.0
+    tests = CodeTests((CodeTest("1\n", "2\n"), CodeTest("1\n", "2\n")), time_limit_s=limit_s, memory_mb=256)
     assert statuses(judge, code, tests, stop_early=False) == [status] * 2
     assert statuses(judge, "print(2)", tests) == ["AC"] * 2
 
