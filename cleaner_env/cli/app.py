@@ -91,7 +91,7 @@ def _cleaner(
 
 def _parser_fault(error: Any) -> str:
     """Says what is wrong with the command line, which value it was, and where to read on; "" where help was shown."""
-    fault = error.format_message().rstrip(".")
+    fault: str = error.format_message().rstrip(".")
     if isinstance(error.__cause__, ValueError):
         from pydantic import ValidationError
 

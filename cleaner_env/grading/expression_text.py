@@ -64,8 +64,8 @@ _MEASURE_NAMES: Final = (
 _MEASURES: Final = {name: names.split()[0] for names in _MEASURE_NAMES.split(", ") for name in names.split()}
 _PEOPLE: Final = frozenset({"people", "men", "women", "children", "person"})
 _NO_UNIT: Final = re.compile(
-    r"(?:hundred|thousand|illion|illiard|dozen|hal(?:f|ve)|third|quarter|score|tens|ones"
-    r"|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|teen|tie|hundred|thousand|illion)th)s?"
+    r"[a-z]*(?:hundred|thousand|illion|illiard|dozen|hal(?:f|ve)|third|quarter|score"
+    r"|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|teen|tie|hundred|thousand|illion)th)s?|tens|ones"
     r"|is|was|has|does|less|plus|minus|times|fails|this|thus|its|unless|always|perhaps|as|yes|equals|means|us"
     r"|not|no|nor|or|and|are|were|be|but|if|than|then|more|fewer|most|least|about|approximately|around|nearly|almost|only"
     r"|too|isn|aren|wrong|incorrect|invalid|false|rejected|extraneous|discarded|impossible|except|base|mod|modulo"

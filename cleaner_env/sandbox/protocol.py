@@ -124,7 +124,8 @@ class Session(Protocol):
         """Runs a cell as `run` does, without blocking the event loop.
 
         Where the awaiting task is cancelled the interpreter is killed at once, and the next cell finds the state that the
-        successful cells before it left, replayed.
+        successful cells before it left, replayed. Where a cell prints something else when replayed (the time, say, or a
+        process id), the session is lost, for its history would be untrue: cells end with ``infrastructure_error``.
         """
 
     def checkpoint(self) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Protocol
+from typing import Final, Protocol
 
 from cleaner_env.errors import ConfigError, SandboxError
 from cleaner_env.sandbox.asynchronous import in_thread
@@ -15,6 +16,8 @@ from cleaner_env.sandbox.protocol import Execution, Limits
 from cleaner_env.sandbox.replies import infrastructure_error
 
 __all__ = ["Backend", "ReplayedSession"]
+
+_ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
 
 class Backend(Protocol):
@@ -31,9 +34,12 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class _Cell:
+    """A cell, and what it gave: whoever saw that must not find another state behind it."""
+
     code: str
     stdin: str | None
     limits: Limits
+    gave: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,7 @@ class ReplayedSession:
                 self._drop_channel()
                 raise
             if execution.ok and not script:
-                self._history.append(cell)
+                self._history.append(replace(cell, gave=_given(execution)))
             if lost:
                 self._drop_channel()
             return execution
@@ -152,7 +158,7 @@ class ReplayedSession:
         """Returns the channel; opens a new interpreter and runs the successful cells again where it was lost.
 
         Raises:
-            SandboxError: It cannot be opened, or a cell does not succeed again; or the session is closed.
+            SandboxError: It cannot be opened, or a cell does not give again what it gave; or the session is closed.
         """
         if self._closed:
             raise SandboxError("the session is closed")
@@ -190,3 +196,10 @@ def _replay(history: list[_Cell], channel: Channel) -> None:
         execution, _ = channel.run(cell.code, cell.stdin, cell.limits, script=False)
         if not execution.ok:
             raise SandboxError(f"the session was lost, and its cell {number} ended with {execution.status} when replayed")
+        if _given(execution) != cell.gave:
+            raise SandboxError(f"the session was lost, and its cell {number} gave other output when replayed")
+
+
+def _given(execution: Execution) -> tuple[str, str]:
+    """What was seen of a cell, less the addresses of objects, which say nothing about the state."""
+    return _ADDRESS.sub("", execution.stdout), _ADDRESS.sub("", execution.value or "")

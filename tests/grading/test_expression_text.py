@@ -163,6 +163,18 @@ EQUAL = [
     (r"F = 5\text{ N}", r"5"),
     (r"mc^2", r"m c^2"),
     (r"E=mc^2", r"mc^2"),
+    (r"x^{\frac12}", r"\sqrt{x}"),
+    (r"\lambda = 3", r"3"),
+    (r"2^{2n}", r"4^n"),
+    (r"\frac{n!}{k!(n-k)!}", r"\binom{n}{k}"),
+    (r"\sqrt{-4}", r"2i"),
+    (r"i^{2023}", r"-i"),
+    (r"z = 1 \pm i", r"1+i, 1-i"),
+    (r"10\text{ N}\cdot\text{m}", r"10"),
+    (r"3\text{ years old}", r"3"),
+    (r"3\text{ kittens}", r"3"),
+    (r"\hat{i}+2\hat{j}", r"2\hat{j}+\hat{i}"),
+    (r"v_0 t+\frac12 a t^2", r"v_0t+0.5at^2"),
 ]
 UNEQUAL = [
     (r"x", r"X"),
@@ -262,6 +274,12 @@ UNEQUAL = [
     (r"5\text{ to the power of }2", r"5"),
     (r"5\,\mathrm{m}", r"5\text{ cm}"),
     (r"h", r"1"),
+    (r"3\text{ twentieths}", r"3"),
+    (r"2.5 billions", r"2.5"),
+    (r"AB", r"ab"),
+    (r"v_0", r"v"),
+    (r"3 \text{ (approximately)}", r"3"),
+    (r"\hat{i}+2\hat{j}", r"\hat{j}+2\hat{i}"),
 ]
 
 

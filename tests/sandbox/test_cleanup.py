@@ -77,6 +77,23 @@ def test_a_replay_that_goes_wrong_ends_the_session(sandbox, tmp_path) -> None:
         assert session.run("1").status == "infrastructure_error"
 
 
+@pytest.mark.parametrize("cell", ["import time\nprint(time.time())", "import os\nos.urandom(8)"])
+def test_what_a_cell_gave_once_is_never_replaced_by_something_else(session, cell) -> None:
+    assert session.run(cell).ok
+    os.kill(session.keeper_pid, signal.SIGKILL)
+    session.run("1")
+    execution = session.run("1")
+    assert execution.status == "infrastructure_error"
+    assert "its cell 1 gave other output when replayed" in execution.stderr
+
+
+def test_addresses_of_objects_do_not_count_as_output_of_a_replay(session) -> None:
+    assert " at 0x" in session.run("a = object()\nprint(a)\na").stdout
+    os.kill(session.keeper_pid, signal.SIGKILL)
+    session.run("1")
+    assert session.run("print(type(a).__name__)").stdout == "object\n"
+
+
 @pytest.mark.parametrize("namespaces", [None, ()])
 def test_a_dead_zygote_is_replaced(namespaces) -> None:
     with LocalSandbox(namespaces=namespaces) as sandbox, sandbox.open() as session:
@@ -300,8 +317,8 @@ SOAK = {
     "print('a' * 100_000)": "output_limit",
     "import threading, time; threading.Thread(target=time.sleep, args=(9,)).start()": "ok",
     "open('f', 'w').write('x' * 1000)": "ok",
-    "import os; os.fork() or os._exit(0)": "ok",
-    "import subprocess; subprocess.Popen(['sleep', '77'])": "ok",
+    "import os; _ = os.fork() or os._exit(0)": "ok",
+    "import subprocess; _ = subprocess.Popen(['sleep', '77'])": "ok",
     "bytearray(700 << 20)": "oom",
     "import ctypes; ctypes.string_at(0)": "killed",
     "import os, signal; os.kill(os.getppid(), signal.SIGKILL)": "killed",

@@ -509,3 +509,14 @@ def test_it_works_under_time_limit_statistics_and_in_vector_environments(python_
         assert list(infos["saar"]["shallow"]) == [1, 0]
     finally:
         envs.close()
+
+
+def test_a_repair_after_the_state_was_lost_is_no_repair_where_the_history_would_be_untrue(make_env, python_call):
+    env = make_env()
+    env.reset(seed=0)
+    env.step(python_call("import os\nx = os.urandom(8)\nprint(x)"))
+    *_, info = env.step(python_call("os.kill(os.getppid(), 9)\n1/0"))
+    assert info["saar"]["phase"] == "lookahead"
+    *_, terminated, truncated, info = env.step(python_call("print(x)"))
+    assert (terminated, truncated, info["stop_condition"]) == (False, True, "infrastructure_error")
+    assert (info["turn"], info["saar"]["shallow"], env.repairs[0].outcome) == (3, 0, None)
