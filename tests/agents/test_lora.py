@@ -86,6 +86,7 @@ def test_adapters_of_another_rank_are_refused(random_model):
 def test_a_run_with_adapters_resumes_exactly_and_leaves_plain_models(random_model, tokenizer, tmp_path, parity_env):
     config = GRPOConfig(
         steps=3,
+        deterministic=True,
         runs=str(tmp_path),
         save_every=1,
         env=EnvironmentConfig(id=parity_env),

@@ -121,7 +121,7 @@ def test_a_run_killed_at_random_moments_loses_no_finished_episode(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--resume", "runs/none"], "runs/none is no run folder, it has no config.toml"),
+        (["--resume", "runs/none"], "runs/none does not exist; give the folder that the run printed"),
         (["--resume", "runs/none", "--config", "a.toml"], "leave out --config a.toml"),
     ],
 )
